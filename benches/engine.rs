@@ -37,7 +37,7 @@ mod sizes;
 
 use std::error::Error;
 
-use arguments::{Arguments, Part};
+use arguments::{Arguments, Measurement};
 use database::Database;
 use report::Report;
 
@@ -76,51 +76,55 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 async fn measure(database: Database, arguments: &Arguments) -> Result<Report, Box<dyn Error>> {
-    let mut place = database.make().await?;
-    let mut report = Report::new(&place.describe().await?, &arguments.command());
-    if arguments.has(Part::Compare) {
-        compare::measure(&place, arguments, &mut report).await?;
-        place.remove().await?;
-        place = database.make().await?;
+    let mut bench_database = database.make().await?;
+    let mut report = Report::new(&bench_database.describe().await?, &arguments.command());
+    if arguments.has(Measurement::Compare) {
+        compare::measure(&bench_database, arguments, &mut report).await?;
+        bench_database.remove().await?;
+        bench_database = database.make().await?;
     }
-    if arguments.has(Part::Memory) {
-        memory::in_a_process_of_its_own(&place, &mut report)?;
+    if arguments.has(Measurement::Memory) {
+        memory::measure_in_child_process(&bench_database, &mut report)?;
     }
-    if arguments.has(Part::Limit) {
-        limit::measure(&place, arguments, &mut report).await?;
+    if arguments.has(Measurement::Limit) {
+        limit::measure(&bench_database, arguments, &mut report).await?;
         // Its rows are not valid instances, and the invariants would report them.
-        place.remove().await?;
-        place = database.make().await?;
+        bench_database.remove().await?;
+        bench_database = database.make().await?;
     }
-    if arguments.has(Part::Transitions) || arguments.has(Part::Idle) || arguments.has(Part::Chain) || arguments.has(Part::Retries) {
-        load::working(&place, arguments, &mut report).await?;
+    if arguments.has(Measurement::Transitions)
+        || arguments.has(Measurement::Idle)
+        || arguments.has(Measurement::Chain)
+        || arguments.has(Measurement::Retries)
+    {
+        load::measure_with_workers(&bench_database, arguments, &mut report).await?;
     }
-    if arguments.has(Part::Enqueue) {
-        load::sending(&place, arguments, &mut report).await?;
+    if arguments.has(Measurement::Enqueue) {
+        load::measure_sends(&bench_database, arguments, &mut report).await?;
     }
-    if arguments.has(Part::Across) {
-        processes::across(&place, &mut report).await?;
+    if arguments.has(Measurement::Across) {
+        processes::measure_across(&bench_database, &mut report).await?;
     }
-    if arguments.has(Part::Processes) {
-        processes::several(&place, arguments, &mut report).await?;
+    if arguments.has(Measurement::Processes) {
+        processes::measure_several(&bench_database, arguments, &mut report).await?;
     }
-    if arguments.has(Part::FanIn) {
-        fan_in::measure(&place, &mut report).await?;
+    if arguments.has(Measurement::FanIn) {
+        fan_in::measure(&bench_database, &mut report).await?;
     }
-    if arguments.has(Part::Interrupt) {
-        interrupt::measure(&place, &mut report).await?;
+    if arguments.has(Measurement::Interrupt) {
+        interrupt::measure(&bench_database, &mut report).await?;
     }
-    if arguments.has(Part::Children) {
-        children::measure(&place, &mut report).await?;
+    if arguments.has(Measurement::Children) {
+        children::measure(&bench_database, &mut report).await?;
     }
-    if arguments.names(Part::RateLimit) {
-        rate_limit::measure(&place, arguments, &mut report).await?;
+    if arguments.names(Measurement::RateLimit) {
+        rate_limit::measure(&bench_database, arguments, &mut report).await?;
     }
-    if arguments.names(Part::Lasting) || arguments.names(Part::Snapshot) {
-        place.remove().await?;
-        place = database.make().await?;
-        lasting::measure(&place, arguments, &mut report).await?;
+    if arguments.names(Measurement::Lasting) || arguments.names(Measurement::Snapshot) {
+        bench_database.remove().await?;
+        bench_database = database.make().await?;
+        lasting::measure(&bench_database, arguments, &mut report).await?;
     }
-    place.remove().await?;
+    bench_database.remove().await?;
     Ok(report)
 }

@@ -17,7 +17,9 @@ pub use fsm_runtime::aead::Aead;
 pub use fsm_runtime::children::{ChildCount, ChildEnded, ChildFailed, ChildrenEnded, Relative};
 pub use fsm_runtime::client::{Client, ClientBuilder};
 pub use fsm_runtime::codec::{EncryptedField, EncryptionContext, PayloadCodec};
-pub use fsm_runtime::context::{ChildrenRequest, Ctx, NewChildren, OutgoingEvent};
+pub use fsm_runtime::context::Ctx;
+pub use fsm_runtime::context::children::{ChildrenRequest, NewChildren};
+pub use fsm_runtime::context::verb_requests::OutgoingEvent;
 pub use fsm_runtime::data::Data;
 pub use fsm_runtime::doctor::{Report, doctor};
 pub use fsm_runtime::drift::Migrate;
@@ -36,7 +38,7 @@ pub use fsm_runtime::handle::wait::{Wait, WaitRequest};
 pub use fsm_runtime::handle::watch::WatchStream;
 pub use fsm_runtime::health::{DatabaseHealth, Health, LeaseHealth, MigrationHealth};
 pub use fsm_runtime::limit::{Limit, LimitSetting};
-pub use fsm_runtime::metrics::{MetricKind, NAMES as METRICS, SECONDS_BUCKETS, SIZE_BUCKETS};
+pub use fsm_runtime::metrics::names::{MetricKind, NAMES as METRICS, SECONDS_BUCKETS, SIZE_BUCKETS};
 pub use fsm_runtime::progress::Progress;
 pub use fsm_runtime::redact::{Redactable, RedactableKind};
 pub use fsm_runtime::registry::{Accepts, EventFor, Machine};
@@ -45,12 +47,12 @@ pub use fsm_runtime::runtime::shutdown::ShutdownHandle;
 pub use fsm_runtime::runtime::{Builder, Runtime};
 pub use fsm_runtime::schedule::{DeclaredSchedule, Due, Missed, Schedule};
 pub use fsm_runtime::schema::{Schema, schema};
-pub use fsm_runtime::store::invariants::Invariant;
-pub use fsm_runtime::store::overview::{InboxEvent, PendingTimer};
-pub use fsm_runtime::store::settings::Synchronous;
 #[cfg(feature = "testing")]
 pub use fsm_runtime::testing;
 pub use fsm_runtime::timeout::{Caught, Timeout};
+pub use fsm_store::invariants::Invariant;
+pub use fsm_store::overview::{InboxEvent, PendingTimer};
+pub use fsm_store::settings::Synchronous;
 
 pub use fsm_runtime::retryable;
 

@@ -11,7 +11,7 @@ use crate::database::Database;
 
 /// One measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Part {
+pub enum Measurement {
     /// The engine, the lean limit and the engine's own statements alone, alternately
     Compare,
     /// Transitions of many instances under load
@@ -48,7 +48,7 @@ pub enum Part {
 
 /// A database on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum On {
+enum DatabaseName {
     Postgres,
     /// Both forms of SQLite
     Sqlite,
@@ -57,7 +57,7 @@ enum On {
 }
 
 /// The distance between two consecutive instances in scattered order. It is a prime, so that every instance is reached.
-const STEP: usize = 7919;
+const STRIDE: usize = 7919;
 
 /// The instances that a load uses, numbered in the order of their creation, and the order in which it uses them.
 #[derive(Debug, Clone, Copy)]
@@ -75,30 +75,30 @@ impl Instances {
 
     /// Returns the number of the instance that is used at step `n`. All instances are used once before any is used again.
     pub fn nth(self, n: usize) -> usize {
-        if self.are_scattered { n % self.count * STEP % self.count } else { n % self.count }
+        if self.are_scattered { n % self.count * STRIDE % self.count } else { n % self.count }
     }
 }
 
 /// A word that selects a measurement or a database.
 #[derive(Debug, Clone, Copy)]
 enum Selected {
-    Part(Part),
-    On(On),
+    Measurement(Measurement),
+    Database(DatabaseName),
 }
 
 impl ValueEnum for Selected {
     fn value_variants<'a>() -> &'a [Selected] {
         static ALL: LazyLock<Vec<Selected>> = LazyLock::new(|| {
-            let parts = Part::value_variants().iter().map(|part| Selected::Part(*part));
-            parts.chain(On::value_variants().iter().map(|on| Selected::On(*on))).collect()
+            let measurements = Measurement::value_variants().iter().map(|measurement| Selected::Measurement(*measurement));
+            measurements.chain(DatabaseName::value_variants().iter().map(|name| Selected::Database(*name))).collect()
         });
         &ALL
     }
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
         match self {
-            Selected::Part(part) => part.to_possible_value(),
-            Selected::On(on) => on.to_possible_value(),
+            Selected::Measurement(measurement) => measurement.to_possible_value(),
+            Selected::Database(name) => name.to_possible_value(),
         }
     }
 }
@@ -180,24 +180,24 @@ impl Arguments {
             .selected
             .iter()
             .flat_map(|selected| match selected {
-                Selected::On(On::Postgres) => vec![Database::Postgres],
-                Selected::On(On::Sqlite) => vec![Database::SqliteFull, Database::SqliteNormal],
-                Selected::On(On::SqliteFull) => vec![Database::SqliteFull],
-                Selected::On(On::SqliteNormal) => vec![Database::SqliteNormal],
-                Selected::Part(_) => Vec::new(),
+                Selected::Database(DatabaseName::Postgres) => vec![Database::Postgres],
+                Selected::Database(DatabaseName::Sqlite) => vec![Database::SqliteFull, Database::SqliteNormal],
+                Selected::Database(DatabaseName::SqliteFull) => vec![Database::SqliteFull],
+                Selected::Database(DatabaseName::SqliteNormal) => vec![Database::SqliteNormal],
+                Selected::Measurement(_) => Vec::new(),
             })
             .collect();
         if named.is_empty() { vec![Database::Postgres, Database::SqliteFull, Database::SqliteNormal] } else { named }
     }
 
     /// True if the measurement is to be made: it was named, or none was named.
-    pub fn has(&self, part: Part) -> bool {
-        self.names(part) || !self.selected.iter().any(|selected| matches!(selected, Selected::Part(_)))
+    pub fn has(&self, measurement: Measurement) -> bool {
+        self.names(measurement) || !self.selected.iter().any(|selected| matches!(selected, Selected::Measurement(_)))
     }
 
     /// True if the measurement was named.
-    pub fn names(&self, part: Part) -> bool {
-        self.selected.iter().any(|selected| matches!(selected, Selected::Part(named) if *named == part))
+    pub fn names(&self, measurement: Measurement) -> bool {
+        self.selected.iter().any(|selected| matches!(selected, Selected::Measurement(named) if *named == measurement))
     }
 }
 
@@ -208,5 +208,5 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 fn instances(text: &str) -> Result<usize, String> {
     let count: usize = text.parse().map_err(|_| "it is not a number".to_owned())?;
-    if count.is_multiple_of(STEP) { Err(format!("it must be more than 0, and no multiple of {STEP}")) } else { Ok(count) }
+    if count.is_multiple_of(STRIDE) { Err(format!("it must be more than 0, and no multiple of {STRIDE}")) } else { Ok(count) }
 }

@@ -15,45 +15,45 @@ const TITLE: f64 = 24.0;
 const COLOURS: [&str; 3] = ["#2f6f9f", "#c98b2b", "#5b8c5a"];
 
 /// A chart: its name, its title and the figures that it shows.
-struct Picture {
+struct Chart {
     file: &'static str,
     title: &'static str,
     unit: &'static str,
     /// The prefixes of the names of its figures.
-    shows: &'static [&'static str],
+    prefixes: &'static [&'static str],
 }
 
-const PICTURES: [Picture; 3] = [
-    Picture {
+const CHARTS: [Chart; 3] = [
+    Chart {
         file: "throughput.svg",
         title: "Durable transitions a second",
         unit: "a second",
-        shows: &["limit", "transitions", "chain", "enqueue"],
+        prefixes: &["limit", "transitions", "chain", "enqueue"],
     },
-    Picture { file: "latency.svg", title: "One caller, and nothing else under way", unit: "ms", shows: &["idle", "to another process"] },
-    Picture {
+    Chart { file: "latency.svg", title: "One caller, and nothing else under way", unit: "ms", prefixes: &["idle", "to another process"] },
+    Chart {
         file: "processes.svg",
         title: "Several processes on one database",
         unit: "a second",
-        shows: &["1 process", "2 process", "4 process", "8 process"],
+        prefixes: &["1 process", "2 process", "4 process", "8 process"],
     },
 ];
 
 /// Writes each chart for which there is a figure into `folder`.
 pub fn draw(reports: &[Report], folder: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(folder)?;
-    for picture in &PICTURES {
-        let groups: Vec<(&str, Vec<(&str, f64)>)> = reports.iter().map(|report| (report.title(), picture.figures(report))).collect();
+    for chart in &CHARTS {
+        let groups: Vec<(&str, Vec<(&str, f64)>)> = reports.iter().map(|report| (report.title(), chart.figures(report))).collect();
         if groups.iter().any(|(_, figures)| !figures.is_empty()) {
-            std::fs::write(folder.join(picture.file), picture.svg(&groups))?;
+            std::fs::write(folder.join(chart.file), chart.svg(&groups))?;
         }
     }
     Ok(())
 }
 
-impl Picture {
+impl Chart {
     fn figures<'r>(&self, report: &'r Report) -> Vec<(&'r str, f64)> {
-        let is_shown = |what: &str, unit: &str| unit == self.unit && self.shows.iter().any(|begin| what.starts_with(begin));
+        let is_shown = |what: &str, unit: &str| unit == self.unit && self.prefixes.iter().any(|begin| what.starts_with(begin));
         report.figures().filter(|(what, _, unit)| is_shown(what, unit)).map(|(what, value, _)| (what, value)).collect()
     }
 

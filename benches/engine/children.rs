@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use fsm::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::database::Place;
+use crate::database::BenchDatabase;
 use crate::report::Report;
 
 /// The number of children, which is the maximum of one attempt.
@@ -51,9 +51,9 @@ fsm! {
 }
 
 /// Measures one parent.
-pub async fn measure(place: &Place, report: &mut Report) -> Result<(), Box<dyn Error>> {
-    let ended = std::sync::Arc::<crate::machine::Ended>::default();
-    let runtime = place.builder().only::<Root>().only::<Leaf>().data(ended).start().await?;
+pub async fn measure(bench_database: &BenchDatabase, report: &mut Report) -> Result<(), Box<dyn Error>> {
+    let ended = std::sync::Arc::<crate::machine::Counters>::default();
+    let runtime = bench_database.builder().only::<Root>().only::<Leaf>().data(ended).start().await?;
     let roots = runtime.machine::<Root>();
     let begun = Instant::now();
     roots.send("root", Gather { children: CHILDREN }).await?;

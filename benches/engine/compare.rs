@@ -6,7 +6,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use crate::arguments::{Arguments, Instances};
-use crate::database::Place;
+use crate::database::BenchDatabase;
 use crate::load::{Load, WARM_UP, begin_all};
 use crate::report::Report;
 use crate::{lean, limit};
@@ -27,13 +27,13 @@ struct Rates {
 }
 
 /// Measures all of them alternately, and reports the ratios and then the rates.
-pub async fn measure(place: &Place, arguments: &Arguments, report: &mut Report) -> Result {
-    let runtime = place.builder().data(std::sync::Arc::<crate::machine::Ended>::default()).start().await?;
+pub async fn measure(bench_database: &BenchDatabase, arguments: &Arguments, report: &mut Report) -> Result {
+    let runtime = bench_database.builder().data(std::sync::Arc::<crate::machine::Counters>::default()).start().await?;
     begin_all(&runtime, "compared", arguments.instances().count).await?;
     let mut rates = Rates::default();
     for round in 1..=ROUNDS {
         eprintln!("round {round} of {ROUNDS}: lean layout, own statements, {} callers", CALLERS.map(|n| n.to_string()).join(" and "));
-        let apart = place.database.make().await?;
+        let apart = bench_database.kind.make().await?;
         rates.lean.push(lean::measure(&apart, arguments.instances(), BATCH, arguments.each).await.map_err(|error| error.to_string())?);
         apart.migrate().await?;
         rates
@@ -45,7 +45,7 @@ pub async fn measure(place: &Place, arguments: &Arguments, report: &mut Report) 
         }
     }
     runtime.shutdown().await?;
-    rates.report(place, report);
+    rates.report(bench_database, report);
     Ok(())
 }
 
@@ -58,16 +58,21 @@ async fn engine(runtime: &fsm::Runtime, instances: Instances, callers: usize, ea
 }
 
 impl Rates {
-    fn report(self, place: &Place, report: &mut Report) {
+    fn report(self, bench_database: &BenchDatabase, report: &mut Report) {
         let (lean, statements) = (spread(self.lean), spread(self.statements));
         let engine = self.engine.map(spread);
         for (callers, rate) in CALLERS.into_iter().zip(&engine) {
-            let beside = format!("{:.0} % of the engine's own statements", 100.0 * rate.median / statements.median);
-            report.put(format!("{callers} callers, share of the lean limit"), 100.0 * rate.median / lean.median, "%", beside);
+            let comment = format!("{:.0} % of the engine's own statements", 100.0 * rate.median / statements.median);
+            report.put(format!("{callers} callers, share of the lean limit"), 100.0 * rate.median / lean.median, "%", comment);
         }
         let share = 100.0 * engine[0].median / engine[1].median;
         report.put("256 callers, share of 2000 callers", share, "%", "");
-        report.put(format!("lean limit, batches of {BATCH}"), lean.median, "a second", format!("{}; {lean}", lean::about(place.database)));
+        report.put(
+            format!("lean limit, batches of {BATCH}"),
+            lean.median,
+            "a second",
+            format!("{}; {lean}", lean::about(bench_database.kind)),
+        );
         report.put(format!("own statements, batches of {BATCH}"), statements.median, "a second", statements.to_string());
         for (callers, rate) in CALLERS.into_iter().zip(&engine) {
             report.put(format!("engine, {callers} callers"), rate.median, "a second", rate.to_string());
@@ -84,7 +89,7 @@ struct Spread {
 
 fn spread(mut rates: Vec<f64>) -> Spread {
     rates.sort_unstable_by(f64::total_cmp);
-    let at = |place: usize| rates.get(place).copied().unwrap_or(0.0);
+    let at = |index: usize| rates.get(index).copied().unwrap_or(0.0);
     Spread { median: at(rates.len() / 2), lowest: at(0), highest: at(rates.len().saturating_sub(1)) }
 }
 

@@ -25,8 +25,8 @@ pub enum Database {
 }
 
 /// A fresh database.
-pub struct Place {
-    pub database: Database,
+pub struct BenchDatabase {
+    pub kind: Database,
     pub url: String,
     cluster: Option<String>,
     folder: Option<PathBuf>,
@@ -45,7 +45,7 @@ impl Database {
         self == Database::Postgres
     }
 
-    pub async fn make(self) -> Result<Place> {
+    pub async fn make(self) -> Result<BenchDatabase> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("fsm_bench_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         if self.is_postgres() {
@@ -54,18 +54,18 @@ impl Database {
             // The name is generated here.
             sqlx::raw_sql(sqlx::AssertSqlSafe(format!("create database {name}"))).execute(&mut connection).await?;
             let url = format!("{}/{name}", cluster.rsplit_once('/').map_or(cluster.as_str(), |(server, _)| server));
-            return Ok(Place { database: self, url, cluster: Some(cluster), folder: None });
+            return Ok(BenchDatabase { kind: self, url, cluster: Some(cluster), folder: None });
         }
         let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}_{self:?}"));
         std::fs::create_dir_all(&folder)?;
-        Ok(Place { database: self, url: format!("sqlite://{}/bench.db", folder.display()), cluster: None, folder: Some(folder) })
+        Ok(BenchDatabase { kind: self, url: format!("sqlite://{}/bench.db", folder.display()), cluster: None, folder: Some(folder) })
     }
 }
 
-impl Place {
+impl BenchDatabase {
     /// Returns the builder of a runtime on this database, with a slot for every caller.
     pub fn builder(&self) -> Builder {
-        let synchronous = if self.database == Database::SqliteNormal { Synchronous::Normal } else { Synchronous::Full };
+        let synchronous = if self.kind == Database::SqliteNormal { Synchronous::Normal } else { Synchronous::Full };
         Runtime::builder().database(&self.url).only::<Pulse>().synchronous(synchronous).concurrency(4096).operation_timeout(PATIENCE)
     }
 
@@ -76,7 +76,7 @@ impl Place {
 
     /// Updates the statistics of PostgreSQL's planner, because the invariants join whole tables.
     pub async fn analyze(&self) -> Result<()> {
-        if self.database.is_postgres() {
+        if self.kind.is_postgres() {
             sqlx::raw_sql("analyze").execute(&mut PgConnection::connect(&self.url).await?).await?;
         }
         Ok(())
@@ -87,7 +87,7 @@ impl Place {
         let cores = std::thread::available_parallelism()?;
         let processor = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let processor = processor.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ")).map_or("", |(_, name)| name);
-        let version = if self.database.is_postgres() {
+        let version = if self.kind.is_postgres() {
             let mut connection = PgConnection::connect(&self.url).await?;
             let show = "select concat_ws(', ', 'PostgreSQL ' || current_setting('server_version'), 'fsync ' || current_setting('fsync'), \
                         'synchronous_commit ' || current_setting('synchronous_commit'), 'shared_buffers ' || current_setting('shared_buffers'), \
@@ -98,7 +98,7 @@ impl Place {
             let version: String = sqlx::query_scalar("select sqlite_version()").fetch_one(&mut connection).await?;
             format!("SQLite {version}, WAL")
         };
-        Ok(vec![self.database.title().to_owned(), format!("{cores} cores shared by client and database ({processor}); {version}")])
+        Ok(vec![self.kind.title().to_owned(), format!("{cores} cores shared by client and database ({processor}); {version}")])
     }
 
     /// Creates the tables.

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
 
-use crate::database::Place;
-use crate::machine::{Begin, CENTRE, Ended, Pulse, Report as Sends, text};
+use crate::database::BenchDatabase;
+use crate::machine::{Begin, CENTRE, Counters, Pulse, Report as Sends, text};
 use crate::report::Report;
 
 /// The number of senders, and of their events.
@@ -19,9 +19,9 @@ const INBOX: u64 = 1000;
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Measures the time from the first send until the last event has arrived.
-pub async fn measure(place: &Place, report: &mut Report) -> Result<(), Box<dyn Error>> {
-    let ended = Arc::<Ended>::default();
-    let runtime = place.builder().inbox_limit(INBOX).data(Arc::clone(&ended)).start().await?;
+pub async fn measure(bench_database: &BenchDatabase, report: &mut Report) -> Result<(), Box<dyn Error>> {
+    let ended = Arc::<Counters>::default();
+    let runtime = bench_database.builder().inbox_limit(INBOX).data(Arc::clone(&ended)).start().await?;
     let pulses = runtime.machine::<Pulse>();
     pulses.send(CENTRE, Begin { text: text() }).await?;
     let begun = Instant::now();

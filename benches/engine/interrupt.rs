@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use fsm::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::database::Place;
+use crate::database::BenchDatabase;
 use crate::report::Report;
 
 /// The number of cancellations.
@@ -45,8 +45,9 @@ fsm! {
 }
 
 /// Measures one cancellation after the other.
-pub async fn measure(place: &Place, report: &mut Report) -> Result<(), Box<dyn Error>> {
-    let runtime = place.builder().only::<Subscription>().data(std::sync::Arc::<crate::machine::Ended>::default()).start().await?;
+pub async fn measure(bench_database: &BenchDatabase, report: &mut Report) -> Result<(), Box<dyn Error>> {
+    let runtime =
+        bench_database.builder().only::<Subscription>().data(std::sync::Arc::<crate::machine::Counters>::default()).start().await?;
     let subscriptions = runtime.machine::<Subscription>();
     let mut took = Vec::new();
     for key in (0..CANCELLATIONS).map(|n| format!("s-{n}")) {
@@ -68,8 +69,8 @@ pub async fn measure(place: &Place, report: &mut Report) -> Result<(), Box<dyn E
         }
     }
     took.sort_unstable();
-    let ms = |place: usize| took[place].as_secs_f64() * 1000.0;
-    let beside = format!("median of {CANCELLATIONS}; the slowest of 99 % took {:.1} ms", ms(CANCELLATIONS * 99 / 100 - 1));
-    report.put("cancellation during a retry", ms(CANCELLATIONS / 2), "ms", beside);
+    let ms = |index: usize| took[index].as_secs_f64() * 1000.0;
+    let comment = format!("median of {CANCELLATIONS}; the slowest of 99 % took {:.1} ms", ms(CANCELLATIONS * 99 / 100 - 1));
+    report.put("cancellation during a retry", ms(CANCELLATIONS / 2), "ms", comment);
     Ok(runtime.shutdown().await?)
 }

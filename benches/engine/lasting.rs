@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use sqlx::{Connection, PgConnection, SqliteConnection};
 
-use crate::arguments::{Arguments, Part};
-use crate::database::Place;
+use crate::arguments::{Arguments, Measurement};
+use crate::database::BenchDatabase;
 use crate::load::{Load, begin_all};
-use crate::machine::Ended;
+use crate::machine::Counters;
 use crate::report::Report;
 use crate::sizes::Sizes;
 
@@ -25,25 +25,25 @@ const MINUTES: u64 = 10;
 const MINUTES_AFTER: u64 = 2;
 
 /// A connection with an open snapshot.
-enum Old {
+enum OpenSnapshot {
     Postgres(PgConnection),
     Sqlite(SqliteConnection),
 }
 
 /// Measures the rate of each part of many transitions on a database of its own, or the rate before, during and after an open snapshot.
-pub async fn measure(place: &Place, arguments: &Arguments, report: &mut Report) -> Result {
-    let runtime = place.builder().data(Arc::<Ended>::default()).start().await?;
+pub async fn measure(bench_database: &BenchDatabase, arguments: &Arguments, report: &mut Report) -> Result {
+    let runtime = bench_database.builder().data(Arc::<Counters>::default()).start().await?;
     begin_all(&runtime, "lasting", arguments.instances().count).await?;
-    let before = Sizes::of(place).await?;
+    let before = Sizes::of(bench_database).await?;
     let mut load = Load::begin(&runtime, "lasting", arguments.instances(), CALLERS);
-    let mut rates = Rates { place, begun: Instant::now(), first: None, report };
-    if arguments.names(Part::Snapshot) {
+    let mut rates = Rates { bench_database, begun: Instant::now(), first: None, report };
+    if arguments.names(Measurement::Snapshot) {
         rates.minute(&mut load, "before it, a minute").await?;
-        let old = Old::open(place).await?;
+        let snapshot = OpenSnapshot::open(bench_database).await?;
         for minute in 1..=MINUTES {
             rates.minute(&mut load, &format!("an old snapshot, the {} minute", ordinal(minute))).await?;
         }
-        old.close().await?;
+        snapshot.close().await?;
         for minute in 1..=MINUTES_AFTER {
             rates.minute(&mut load, &format!("after it, the {} minute", ordinal(minute))).await?;
         }
@@ -56,8 +56,8 @@ pub async fn measure(place: &Place, arguments: &Arguments, report: &mut Report) 
     }
     let done = load.done() as f64;
     load.end().await?;
-    report.put("each", 1.0, "transition", Sizes::of(place).await?.each(before, done));
-    place.analyze().await?;
+    report.put("each", 1.0, "transition", Sizes::of(bench_database).await?.each(before, done));
+    bench_database.analyze().await?;
     let violations = runtime.check_invariants().await?;
     if !violations.is_empty() {
         return Err(format!("the database is not as it must be: {violations:?}").into());
@@ -67,7 +67,7 @@ pub async fn measure(place: &Place, arguments: &Arguments, report: &mut Report) 
 
 /// Rates in relation to the first one.
 struct Rates<'a> {
-    place: &'a Place,
+    bench_database: &'a BenchDatabase,
     begun: Instant,
     first: Option<f64>,
     report: &'a mut Report,
@@ -88,32 +88,32 @@ impl Rates<'_> {
         }
         let rate = (load.done() - then) as f64 / now.elapsed().as_secs_f64();
         let share = 100.0 * rate / *self.first.get_or_insert(rate);
-        let sum = Sizes::of(self.place).await?.sum();
-        let beside = format!("{share:.0} % of the first; after {:.0} s: {sum}", self.begun.elapsed().as_secs_f64());
-        self.report.put(what, rate, "a second", beside);
+        let sum = Sizes::of(self.bench_database).await?.sum();
+        let comment = format!("{share:.0} % of the first; after {:.0} s: {sum}", self.begun.elapsed().as_secs_f64());
+        self.report.put(what, rate, "a second", comment);
         Ok(())
     }
 }
 
-impl Old {
-    async fn open(place: &Place) -> Result<Old> {
+impl OpenSnapshot {
+    async fn open(bench_database: &BenchDatabase) -> Result<OpenSnapshot> {
         let look = "select count(*) from fsm_instances";
-        if place.database.is_postgres() {
-            let mut connection = PgConnection::connect(&place.url).await?;
+        if bench_database.kind.is_postgres() {
+            let mut connection = PgConnection::connect(&bench_database.url).await?;
             sqlx::raw_sql("begin isolation level repeatable read").execute(&mut connection).await?;
             sqlx::raw_sql(look).execute(&mut connection).await?;
-            return Ok(Old::Postgres(connection));
+            return Ok(OpenSnapshot::Postgres(connection));
         }
-        let mut connection = SqliteConnection::connect(&place.url).await?;
+        let mut connection = SqliteConnection::connect(&bench_database.url).await?;
         sqlx::raw_sql("begin").execute(&mut connection).await?;
         sqlx::raw_sql(look).execute(&mut connection).await?;
-        Ok(Old::Sqlite(connection))
+        Ok(OpenSnapshot::Sqlite(connection))
     }
 
     async fn close(self) -> Result {
         match self {
-            Old::Postgres(connection) => connection.close().await?,
-            Old::Sqlite(connection) => connection.close().await?,
+            OpenSnapshot::Postgres(connection) => connection.close().await?,
+            OpenSnapshot::Sqlite(connection) => connection.close().await?,
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
 
 use crate::arguments::Instances;
-use crate::database::{Database, Place};
+use crate::database::{BenchDatabase, Database};
 use crate::limit::rate;
 use crate::machine::{now_us, text};
 
@@ -126,10 +126,10 @@ const SQLITE_END: &str = "
     where id = ?1 and call_id = ?2 and call_state = 'executing' and worker = ?5";
 
 /// Returns the transitions per second with batches of this size, on fresh tables.
-pub async fn measure(place: &Place, instances: Instances, batch: usize, each: Duration) -> Result<f64> {
-    match place.database {
-        Database::Postgres => on_postgres(place, instances, batch, each).await,
-        Database::SqliteFull | Database::SqliteNormal => on_sqlite(place, instances, batch, each).await,
+pub async fn measure(bench_database: &BenchDatabase, instances: Instances, batch: usize, each: Duration) -> Result<f64> {
+    match bench_database.kind {
+        Database::Postgres => on_postgres(bench_database, instances, batch, each).await,
+        Database::SqliteFull | Database::SqliteNormal => on_sqlite(bench_database, instances, batch, each).await,
     }
 }
 
@@ -150,8 +150,8 @@ fn moment() -> i64 {
     i64::try_from(now_us()).unwrap_or(0)
 }
 
-async fn on_postgres(place: &Place, instances: Instances, batch: usize, each: Duration) -> Result<f64> {
-    let mut connection = PgConnection::connect(&place.url).await?;
+async fn on_postgres(bench_database: &BenchDatabase, instances: Instances, batch: usize, each: Duration) -> Result<f64> {
+    let mut connection = PgConnection::connect(&bench_database.url).await?;
     sqlx::raw_sql(POSTGRES_TABLES).execute(&mut connection).await?;
     let own = Instances { count: instances.count / CONNECTIONS, ..instances };
     let (done, is_over) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
@@ -161,7 +161,7 @@ async fn on_postgres(place: &Place, instances: Instances, batch: usize, each: Du
     sqlx::raw_sql("vacuum analyze lean.instances").execute(&mut connection).await?;
     let mut working = tokio::task::JoinSet::new();
     for ids in ids.chunks(own.count).map(<[Uuid]>::to_vec) {
-        let mut connection = PgConnection::connect(&place.url).await?;
+        let mut connection = PgConnection::connect(&bench_database.url).await?;
         sqlx::raw_sql(POSTGRES_SESSION).execute(&mut connection).await?;
         let (done, is_over) = (Arc::clone(&done), Arc::clone(&is_over));
         working.spawn(async move {
@@ -205,9 +205,9 @@ fn expect(written: u64, expected: u64) -> Result {
     if written == expected { Ok(()) } else { Err(format!("{written} rows were written instead of {expected}").into()) }
 }
 
-async fn on_sqlite(place: &Place, instances: Instances, batch: usize, each: Duration) -> Result<f64> {
-    let synchronous = if place.database == Database::SqliteFull { "full" } else { "normal" };
-    let file = PathBuf::from(format!("{}.lean", place.file()));
+async fn on_sqlite(bench_database: &BenchDatabase, instances: Instances, batch: usize, each: Duration) -> Result<f64> {
+    let synchronous = if bench_database.kind == Database::SqliteFull { "full" } else { "normal" };
+    let file = PathBuf::from(format!("{}.lean", bench_database.file()));
     let connection = rusqlite::Connection::open(&file)?;
     connection.execute_batch(&format!("pragma journal_mode = wal; pragma synchronous = {synchronous}; pragma cache_size = -65536"))?;
     connection.execute_batch(SQLITE_TABLES)?;

@@ -13,7 +13,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use uuid::Uuid;
 
 use crate::arguments::{Arguments, Instances};
-use crate::database::{Database, Place};
+use crate::database::{BenchDatabase, Database};
 use crate::machine::{now_us, text};
 use crate::report::Report;
 
@@ -81,26 +81,29 @@ const SQLITE: [&[&str]; 2] = [
 ];
 
 /// Measures the transitions per second for each batch size.
-pub async fn measure(place: &Place, arguments: &Arguments, report: &mut Report) -> Result<(), Box<dyn Error>> {
-    place.migrate().await?;
+pub async fn measure(bench_database: &BenchDatabase, arguments: &Arguments, report: &mut Report) -> Result<(), Box<dyn Error>> {
+    bench_database.migrate().await?;
     let each = arguments.each.div_f64(1.5);
     for (turn, &batch) in arguments.batches.iter().enumerate() {
-        let rate = match place.database {
-            Database::Postgres => on_postgres(place, turn, arguments.instances(), batch, each).await,
-            _ => on_sqlite(place, turn, arguments.instances(), batch, each).await,
+        let rate = match bench_database.kind {
+            Database::Postgres => on_postgres(bench_database, turn, arguments.instances(), batch, each).await,
+            _ => on_sqlite(bench_database, turn, arguments.instances(), batch, each).await,
         };
-        let beside =
-            if place.database.is_postgres() { format!("raw statements, {CONNECTIONS} connections") } else { "raw statements".to_owned() };
-        report.put(format!("limit, batches of {batch}"), rate.map_err(|error| error.to_string())?, "a second", beside);
+        let comment = if bench_database.kind.is_postgres() {
+            format!("raw statements, {CONNECTIONS} connections")
+        } else {
+            "raw statements".to_owned()
+        };
+        report.put(format!("limit, batches of {batch}"), rate.map_err(|error| error.to_string())?, "a second", comment);
     }
     Ok(())
 }
 
 /// Returns the transitions per second with batches of one size.
-pub async fn measure_one(place: &Place, instances: Instances, batch: usize, each: Duration) -> Result<f64> {
-    match place.database {
-        Database::Postgres => on_postgres(place, 0, instances, batch, each).await,
-        Database::SqliteFull | Database::SqliteNormal => on_sqlite(place, 0, instances, batch, each).await,
+pub async fn measure_one(bench_database: &BenchDatabase, instances: Instances, batch: usize, each: Duration) -> Result<f64> {
+    match bench_database.kind {
+        Database::Postgres => on_postgres(bench_database, 0, instances, batch, each).await,
+        Database::SqliteFull | Database::SqliteNormal => on_sqlite(bench_database, 0, instances, batch, each).await,
     }
 }
 
@@ -127,11 +130,11 @@ impl Rows {
     }
 }
 
-async fn on_postgres(place: &Place, turn: usize, instances: Instances, batch: usize, each: Duration) -> Result<f64> {
+async fn on_postgres(bench_database: &BenchDatabase, turn: usize, instances: Instances, batch: usize, each: Duration) -> Result<f64> {
     let (done, is_over) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
     let mut working = tokio::task::JoinSet::new();
     for lane in 0..CONNECTIONS {
-        let mut connection = PgConnection::connect(&place.url).await?;
+        let mut connection = PgConnection::connect(&bench_database.url).await?;
         let own = Instances { count: instances.count / CONNECTIONS, ..instances };
         let ids: Vec<Uuid> = (0..own.count).map(|_| Uuid::now_v7()).collect();
         sqlx::raw_sql("begin").execute(&mut connection).await?;
@@ -172,9 +175,9 @@ async fn run_postgres(connection: &mut PgConnection, statement: &'static str, ro
     Ok(())
 }
 
-async fn on_sqlite(place: &Place, turn: usize, instances: Instances, batch: usize, each: Duration) -> Result<f64> {
-    let synchronous = if place.database == Database::SqliteFull { "full" } else { "normal" };
-    let connection = rusqlite::Connection::open(place.file())?;
+async fn on_sqlite(bench_database: &BenchDatabase, turn: usize, instances: Instances, batch: usize, each: Duration) -> Result<f64> {
+    let synchronous = if bench_database.kind == Database::SqliteFull { "full" } else { "normal" };
+    let connection = rusqlite::Connection::open(bench_database.file())?;
     connection.execute_batch(&format!("pragma foreign_keys = on; pragma journal_mode = wal; pragma synchronous = {synchronous};"))?;
     let ids: Vec<Uuid> = (0..instances.count).map(|_| Uuid::now_v7()).collect();
     connection.execute_batch("begin immediate")?;
@@ -212,8 +215,8 @@ fn run_sqlite(connection: &rusqlite::Connection, statement: &str, rows: &Rows, w
         let values: [(usize, &dyn ToSql); 6] =
             [(1, &rows.instances[row]), (2, &rows.calls[row]), (3, &rows.payloads[row]), (4, &rows.at[row]), (5, &RETRY), (6, &worker)];
         // Not every statement uses every value.
-        for (place, value) in values.into_iter().take(statement.parameter_count()) {
-            statement.raw_bind_parameter(place, value)?;
+        for (index, value) in values.into_iter().take(statement.parameter_count()) {
+            statement.raw_bind_parameter(index, value)?;
         }
         statement.raw_execute()?;
     }

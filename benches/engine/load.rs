@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use fsm::{Client, Handle, Runtime};
 use tokio::task::JoinSet;
 
-use crate::arguments::{Arguments, Instances, Part};
-use crate::database::Place;
-use crate::machine::{Begin, Ended, Links, NotBefore, Pulse, Step, now_us, text};
+use crate::arguments::{Arguments, Instances, Measurement};
+use crate::database::BenchDatabase;
+use crate::machine::{Begin, Counters, Links, NotBefore, Pulse, Step, now_us, text};
 use crate::report::{Report, percentiles};
 use crate::sizes::Sizes;
 
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const FRESH_CALLERS: usize = 16;
 const FRESH_INSTANCES: usize = 1600;
 /// The number of concurrent requests during preparations.
-const AT_A_TIME: usize = 1000;
+const CONCURRENT_REQUESTS: usize = 1000;
 
 /// Running callers.
 pub struct Load {
@@ -91,25 +91,25 @@ impl Load {
 }
 
 /// Runs the measurements that need a process with workers.
-pub async fn working(place: &Place, arguments: &Arguments, report: &mut Report) -> Result {
-    let ended = Arc::<Ended>::default();
-    let runtime = place.builder().data(Arc::clone(&ended)).start().await?;
-    if arguments.has(Part::Idle) {
+pub async fn measure_with_workers(bench_database: &BenchDatabase, arguments: &Arguments, report: &mut Report) -> Result {
+    let ended = Arc::<Counters>::default();
+    let runtime = bench_database.builder().data(Arc::clone(&ended)).start().await?;
+    if arguments.has(Measurement::Idle) {
         idle(&runtime, report).await?;
     }
-    if arguments.has(Part::Transitions) {
+    if arguments.has(Measurement::Transitions) {
         begin_all(&runtime, "step", arguments.instances().count).await?;
         for &callers in &arguments.callers {
-            transitions(&runtime, place, arguments, callers, report).await?;
+            transitions(&runtime, bench_database, arguments, callers, report).await?;
         }
     }
-    if arguments.has(Part::Chain) {
+    if arguments.has(Measurement::Chain) {
         chain(&runtime, &ended, arguments, report).await?;
     }
-    if arguments.has(Part::Retries) {
+    if arguments.has(Measurement::Retries) {
         retries(&runtime, &ended, arguments, report).await?;
     }
-    place.analyze().await?;
+    bench_database.analyze().await?;
     let violations = runtime.check_invariants().await?;
     if !violations.is_empty() {
         return Err(format!("the database is not as it must be: {violations:?}").into());
@@ -117,8 +117,14 @@ pub async fn working(place: &Place, arguments: &Arguments, report: &mut Report) 
     Ok(runtime.shutdown().await?)
 }
 
-async fn transitions(runtime: &Runtime, place: &Place, arguments: &Arguments, callers: usize, report: &mut Report) -> Result {
-    let sizes = Sizes::of(place).await?;
+async fn transitions(
+    runtime: &Runtime,
+    bench_database: &BenchDatabase,
+    arguments: &Arguments,
+    callers: usize,
+    report: &mut Report,
+) -> Result {
+    let sizes = Sizes::of(bench_database).await?;
     let load = Load::begin(runtime, "step", arguments.instances(), callers);
     tokio::time::sleep(WARM_UP).await;
     let (before, begun) = (processor_seconds()?, Instant::now());
@@ -126,16 +132,16 @@ async fn transitions(runtime: &Runtime, place: &Place, arguments: &Arguments, ca
     let cpu_us = 1e6 * (processor_seconds()? - before) / (rate * begun.elapsed().as_secs_f64());
     let took = load.end().await?;
     let done = took.len();
-    let (median, late) = percentiles(took);
+    let (median, p99) = percentiles(took);
     let most = ["limit, batches of 100", "limit, batches of 250"].into_iter().filter_map(|what| report.value(what)).fold(0.0, f64::max);
     let share = if most > 0.0 { format!("; {:.0} % of the limit", 100.0 * rate / most) } else { String::new() };
     report.put(
         format!("transitions, {callers} callers"),
         rate,
         "a second",
-        format!("p50 {median:.2} ms, p99 {late:.2} ms; {cpu_us:.0} us of CPU each{share}"),
+        format!("p50 {median:.2} ms, p99 {p99:.2} ms; {cpu_us:.0} us of CPU each{share}"),
     );
-    report.say(&format!("each: {}", Sizes::of(place).await?.each(sizes, done as f64)));
+    report.add_comment_line(&format!("each: {}", Sizes::of(bench_database).await?.each(sizes, done as f64)));
     Ok(())
 }
 
@@ -167,46 +173,49 @@ async fn idle(runtime: &Runtime, report: &mut Report) -> Result {
         }
     }
     for (what, samples) in [("idle, send acknowledged, p50", sent), ("idle, send to settled, p50", settled)] {
-        let (median, late) = percentiles(samples);
-        report.put(what, median, "ms", format!("p99 {late:.2} ms"));
+        let (median, p99) = percentiles(samples);
+        report.put(what, median, "ms", format!("p99 {p99:.2} ms"));
     }
     Ok(())
 }
 
 /// Measures instances that each make many transitions by themselves.
-async fn chain(runtime: &Runtime, ended: &Ended, arguments: &Arguments, report: &mut Report) -> Result {
+async fn chain(runtime: &Runtime, ended: &Counters, arguments: &Arguments, report: &mut Report) -> Result {
     for count in [1, 256, 2000, 10_000] {
         let prefix = format!("chain{count}");
         begin_all(runtime, &prefix, count).await?;
         let left = u32::MAX / 2;
-        all(runtime, &prefix, count, move |handle, key| async move { handle.send(&key, Links { left, text: text() }).await.map(drop) })
-            .await?;
+        for_each_instance(runtime, &prefix, count, move |handle, key| async move {
+            handle.send(&key, Links { left, text: text() }).await.map(drop)
+        })
+        .await?;
         tokio::time::sleep(WARM_UP).await;
         let (begun, before) = (Instant::now(), ended.links.load(Ordering::Relaxed));
         tokio::time::sleep(arguments.each).await;
         let rate = (ended.links.load(Ordering::Relaxed) - before) as f64 / begun.elapsed().as_secs_f64();
         // A chain ends only if it is cancelled.
-        all(runtime, &prefix, count, |handle, key| async move { handle.cancel(&key, "measured").await.map(drop) }).await?;
-        let beside = report.value(&format!("transitions, {count} callers"));
-        let beside = beside.map(|sends| format!("{:.2} x as many as with a send each", rate / sends)).unwrap_or_default();
-        report.put(format!("chain, {count} instances"), rate, "a second", beside);
+        for_each_instance(runtime, &prefix, count, |handle, key| async move { handle.cancel(&key, "measured").await.map(drop) }).await?;
+        let comment = report.value(&format!("transitions, {count} callers"));
+        let comment = comment.map(|sends| format!("{:.2} x as many as with a send each", rate / sends)).unwrap_or_default();
+        report.put(format!("chain, {count} instances"), rate, "a second", comment);
     }
     Ok(())
 }
 
 /// Measures many waiting instances, of which a tenth is due at one time: the time until all of these are done, and the latency of new sends
 /// meanwhile.
-async fn retries(runtime: &Runtime, ended: &Ended, arguments: &Arguments, report: &mut Report) -> Result {
+async fn retries(runtime: &Runtime, ended: &Counters, arguments: &Arguments, report: &mut Report) -> Result {
     let (count, due) = (arguments.waiting, arguments.waiting.div_ceil(10));
     let begun = Instant::now();
-    let ready = all(runtime, "later", count - due, |handle, key| async move {
+    let ready = for_each_instance(runtime, "later", count - due, |handle, key| async move {
         let due_us = now_us() + 3_600_000_000;
         handle.send(&key, NotBefore { due_us }).await.map(drop)
     });
     ready.await?;
     // Long enough to send all of them at a tenth of the usual rate.
     let due_us = now_us() + 3_000_000 + 500 * due as u64;
-    all(runtime, "retry", due, move |handle, key| async move { handle.send(&key, NotBefore { due_us }).await.map(drop) }).await?;
+    for_each_instance(runtime, "retry", due, move |handle, key| async move { handle.send(&key, NotBefore { due_us }).await.map(drop) })
+        .await?;
     let prepared = begun.elapsed();
     begin_all(runtime, "fresh", FRESH_INSTANCES).await?;
 
@@ -227,18 +236,18 @@ async fn retries(runtime: &Runtime, ended: &Ended, arguments: &Arguments, report
     if !through() {
         return Err("the retries were not through in time".into());
     }
-    all(runtime, "retry", due, |handle, key| async move { handle.settled(&key).await.map(drop) }).await?;
+    for_each_instance(runtime, "retry", due, |handle, key| async move { handle.settled(&key).await.map(drop) }).await?;
     let took = begun.elapsed().as_secs_f64();
-    let beside = format!("{due} of {count} waiting due at once (sent in {:.0} s): through in {took:.2} s", prepared.as_secs_f64());
-    report.put("retries done", due as f64 / took, "a second", beside);
+    let comment = format!("{due} of {count} waiting due at once (sent in {:.0} s): through in {took:.2} s", prepared.as_secs_f64());
+    report.put("retries done", due as f64 / took, "a second", comment);
     let was = format!("p99 {:.2} ms; without them p50 {:.2} ms, p99 {:.2} ms", meanwhile.1, before.0, before.1);
     report.put(format!("fresh sends meanwhile, {FRESH_CALLERS} callers, p50"), meanwhile.0, "ms", was);
     Ok(())
 }
 
 /// Measures a process without workers, whose events are only stored.
-pub async fn sending(place: &Place, arguments: &Arguments, report: &mut Report) -> Result {
-    let client = Client::connect(&place.url).await?;
+pub async fn measure_sends(bench_database: &BenchDatabase, arguments: &Arguments, report: &mut Report) -> Result {
+    let client = Client::connect(&bench_database.url).await?;
     for &callers in &arguments.callers {
         let (done, is_over) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
         let mut senders = JoinSet::new();
@@ -270,7 +279,7 @@ pub async fn sending(place: &Place, arguments: &Arguments, report: &mut Report) 
 
 /// Creates the instances `prefix-0` to `prefix-n` and waits until they are settled.
 pub async fn begin_all(runtime: &Runtime, prefix: &str, count: usize) -> Result {
-    all(runtime, prefix, count, |handle, key| async move {
+    for_each_instance(runtime, prefix, count, |handle, key| async move {
         handle.send(&key, Begin { text: text() }).await?;
         handle.settled(&key).await.map(drop)
     })
@@ -278,7 +287,7 @@ pub async fn begin_all(runtime: &Runtime, prefix: &str, count: usize) -> Result 
 }
 
 /// Does something with each instance, for many instances concurrently.
-pub async fn all<F>(
+pub async fn for_each_instance<F>(
     runtime: &Runtime,
     prefix: &str,
     count: usize,
@@ -288,10 +297,10 @@ where
     F: Future<Output = Result<(), fsm::Error>> + Send + 'static,
 {
     let mut doing = JoinSet::new();
-    for part in 0..AT_A_TIME {
+    for part in 0..CONCURRENT_REQUESTS {
         let (handle, prefix, what) = (runtime.machine::<Pulse>(), prefix.to_owned(), what.clone());
         doing.spawn(async move {
-            for instance in (part..count).step_by(AT_A_TIME) {
+            for instance in (part..count).step_by(CONCURRENT_REQUESTS) {
                 what(handle.clone(), format!("{prefix}-{instance}")).await?;
             }
             Ok::<_, fsm::Error>(())

@@ -48,7 +48,7 @@ pub struct Reported {
 
 /// The numbers of successful verbs.
 #[derive(Debug, Default)]
-pub struct Ended {
+pub struct Counters {
     pub reports: AtomicU64,
     pub links: AtomicU64,
     pub waits: AtomicU64,
@@ -74,14 +74,14 @@ async fn stepped(_event: Step) -> Result {
     Ok(())
 }
 #[verb]
-async fn timed(ended: Data<Arc<Ended>>, event: Timed) -> Result {
+async fn timed(counters: Data<Arc<Counters>>, event: Timed) -> Result {
     let began_us = now_us().saturating_sub(event.sent_us);
-    ended.began_us.lock().expect("no verb panics while it holds the list").push(began_us);
+    counters.began_us.lock().expect("no verb panics while it holds the list").push(began_us);
     Ok(())
 }
 #[verb]
-async fn linked(ctx: &mut Ctx<'_>, ended: Data<Arc<Ended>>, event: Links) -> Result {
-    ended.links.fetch_add(1, Ordering::Relaxed);
+async fn linked(ctx: &mut Ctx<'_>, counters: Data<Arc<Counters>>, event: Links) -> Result {
+    counters.links.fetch_add(1, Ordering::Relaxed);
     if event.left > 0 {
         ctx.next(Links { left: event.left - 1, text: event.text })?;
     }
@@ -89,12 +89,12 @@ async fn linked(ctx: &mut Ctx<'_>, ended: Data<Arc<Ended>>, event: Links) -> Res
 }
 #[verb]
 #[retry(10, "1s", "1h")]
-async fn waited(ended: Data<Arc<Ended>>, event: NotBefore) -> Result {
+async fn waited(counters: Data<Arc<Counters>>, event: NotBefore) -> Result {
     let wait = Duration::from_micros(event.due_us.saturating_sub(now_us()));
     if wait > Duration::ZERO {
         return Err(Failure::retry_after("it is too early", wait));
     }
-    ended.waits.fetch_add(1, Ordering::Relaxed);
+    counters.waits.fetch_add(1, Ordering::Relaxed);
     Ok(())
 }
 
@@ -104,8 +104,8 @@ async fn reporting(ctx: &mut Ctx<'_>, event: Report) -> Result {
     Ok(())
 }
 #[verb]
-async fn reported(ended: Data<Arc<Ended>>, _event: Reported) -> Result {
-    ended.reports.fetch_add(1, Ordering::Relaxed);
+async fn reported(counters: Data<Arc<Counters>>, _event: Reported) -> Result {
+    counters.reports.fetch_add(1, Ordering::Relaxed);
     Ok(())
 }
 

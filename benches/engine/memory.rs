@@ -9,17 +9,17 @@ use std::time::Duration;
 use fsm::Runtime;
 
 use crate::arguments::Instances;
-use crate::database::Place;
+use crate::database::BenchDatabase;
 use crate::load::{Load, begin_all};
-use crate::machine::{Ended, NotBefore, Pulse, now_us};
+use crate::machine::{Counters, NotBefore, Pulse, now_us};
 use crate::report::Report;
 
 const WAITING: usize = 100_000;
 const CALLERS: usize = 256;
 
 /// Measures in a child process, which prints one figure per line.
-pub fn in_a_process_of_its_own(place: &Place, report: &mut Report) -> Result<(), Box<dyn Error>> {
-    let output = Command::new(std::env::current_exe()?).args(["--memory-of", &place.url]).output()?;
+pub fn measure_in_child_process(bench_database: &BenchDatabase, report: &mut Report) -> Result<(), Box<dyn Error>> {
+    let output = Command::new(std::env::current_exe()?).args(["--memory-of", &bench_database.url]).output()?;
     let text = String::from_utf8(output.stdout)?;
     let figures: Vec<f64> = text.lines().map(str::parse).collect::<Result<_, _>>()?;
     let [idle, busy, before, waiting] = figures[..] else {
@@ -34,7 +34,7 @@ pub fn in_a_process_of_its_own(place: &Place, report: &mut Report) -> Result<(),
 
 /// Measures and prints the figures; this is the task of the child process.
 pub async fn measure(url: &str) -> Result<(), Box<dyn Error>> {
-    let runtime = Runtime::builder().database(url).only::<Pulse>().data(Arc::new(Ended::default())).start().await?;
+    let runtime = Runtime::builder().database(url).only::<Pulse>().data(Arc::new(Counters::default())).start().await?;
     tokio::time::sleep(Duration::from_millis(300)).await;
     println!("{}", resident()?);
     begin_all(&runtime, "memory", 2000).await?;
@@ -54,7 +54,7 @@ pub async fn measure(url: &str) -> Result<(), Box<dyn Error>> {
 async fn wait_for_an_hour(runtime: &Runtime, prefix: &str, count: usize) -> Result<(), Box<dyn Error>> {
     let due_us = now_us() + 3_600_000_000;
     begin_all(runtime, prefix, count).await?;
-    crate::load::all(runtime, prefix, count, move |handle, key| async move {
+    crate::load::for_each_instance(runtime, prefix, count, move |handle, key| async move {
         handle.send(&key, NotBefore { due_us }).await?;
         Ok(())
     })

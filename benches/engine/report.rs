@@ -14,7 +14,7 @@ struct Row {
     what: String,
     value: f64,
     unit: &'static str,
-    beside: String,
+    comment: String,
 }
 
 impl Report {
@@ -23,16 +23,16 @@ impl Report {
     }
 
     /// Adds a figure with a comment.
-    pub fn put(&mut self, what: impl Into<String>, value: f64, unit: &'static str, beside: impl Into<String>) {
-        let row = Row { what: what.into(), value, unit, beside: beside.into() };
+    pub fn put(&mut self, what: impl Into<String>, value: f64, unit: &'static str, comment: impl Into<String>) {
+        let row = Row { what: what.into(), value, unit, comment: comment.into() };
         eprintln!("{}", row.line());
         self.rows.push(row);
     }
 
     /// Adds a line to the comment of the last figure.
-    pub fn say(&mut self, text: &str) {
+    pub fn add_comment_line(&mut self, text: &str) {
         if let Some(row) = self.rows.last_mut() {
-            row.beside = format!("{}\n{:<70}{text}", row.beside, "");
+            row.comment = format!("{}\n{:<70}{text}", row.comment, "");
             eprintln!("{:<70}{text}", "");
         }
     }
@@ -59,7 +59,7 @@ impl Report {
 
     pub fn json(&self) -> Value {
         let rows: Vec<Value> =
-            self.rows.iter().map(|row| json!({"what": row.what, "value": row.value, "unit": row.unit, "beside": row.beside})).collect();
+            self.rows.iter().map(|row| json!({"what": row.what, "value": row.value, "unit": row.unit, "beside": row.comment})).collect();
         json!({"database": self.heading[0], "machine": self.heading[1], "command": self.command, "figures": rows})
     }
 }
@@ -67,7 +67,7 @@ impl Report {
 impl Row {
     fn line(&self) -> String {
         let value = if self.value >= 100.0 { format!("{:.0}", self.value) } else { format!("{:.2}", self.value) };
-        format!("{:<44} {value:>9} {:<14} {}", self.what, self.unit, self.beside).trim_end().to_owned()
+        format!("{:<44} {value:>9} {:<14} {}", self.what, self.unit, self.comment).trim_end().to_owned()
     }
 }
 
@@ -75,8 +75,8 @@ impl Row {
 pub fn percentiles(mut samples: Vec<Duration>) -> (f64, f64) {
     samples.sort_unstable();
     let at = |share: f64| {
-        let place = ((samples.len() as f64 * share) as usize).min(samples.len().saturating_sub(1));
-        samples.get(place).map_or(0.0, |sample| sample.as_secs_f64() * 1e3)
+        let index = ((samples.len() as f64 * share) as usize).min(samples.len().saturating_sub(1));
+        samples.get(index).map_or(0.0, |sample| sample.as_secs_f64() * 1e3)
     };
     (at(0.5), at(0.99))
 }

@@ -4,7 +4,7 @@ use std::error::Error;
 
 use sqlx::{Connection, PgConnection, SqliteConnection};
 
-use crate::database::Place;
+use crate::database::BenchDatabase;
 
 type Result<T = (), E = Box<dyn Error>> = std::result::Result<T, E>;
 
@@ -21,18 +21,18 @@ pub struct Sizes {
 
 impl Sizes {
     /// Reads the sizes. PostgreSQL updates its count of dead rows with a delay.
-    pub async fn of(place: &Place) -> Result<Sizes> {
-        if place.database.is_postgres() {
+    pub async fn of(bench_database: &BenchDatabase) -> Result<Sizes> {
+        if bench_database.kind.is_postgres() {
             let sql = "select pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::float8,
                 (select coalesce(sum(pg_table_size(relid)), 0)::float8 from pg_stat_user_tables),
                 (select coalesce(sum(pg_indexes_size(relid)), 0)::float8 from pg_stat_user_tables),
                 (select coalesce(sum(n_dead_tup), 0)::float8 from pg_stat_user_tables)";
-            let mut connection = PgConnection::connect(&place.url).await?;
+            let mut connection = PgConnection::connect(&bench_database.url).await?;
             let (wal, tables, indexes, dead) = sqlx::query_as(sql).fetch_one(&mut connection).await?;
             return Ok(Sizes { wal: Some(wal), tables, indexes, dead: Some(dead) });
         }
         let sql = "select (select page_count from pragma_page_count()) * (select page_size from pragma_page_size())";
-        let bytes: i64 = sqlx::query_scalar(sql).fetch_one(&mut SqliteConnection::connect(&place.url).await?).await?;
+        let bytes: i64 = sqlx::query_scalar(sql).fetch_one(&mut SqliteConnection::connect(&bench_database.url).await?).await?;
         Ok(Sizes { tables: bytes as f64, ..Sizes::default() })
     }
 

@@ -27,7 +27,7 @@ pub struct Delivered;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Lost;
 
-/// What an order remembers.
+/// The data of an order.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Parcels {
     pub delivered: u64,

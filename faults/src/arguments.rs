@@ -41,7 +41,7 @@ struct Line {
 
 fn values() -> Vec<PossibleValue> {
     let databases = [Kind::Sqlite, Kind::Postgres].map(|kind| PossibleValue::new(kind.word()).help("on this database only"));
-    ALL.iter().map(|scenario| PossibleValue::new(scenario.name).help(scenario.says)).chain(databases).collect()
+    ALL.iter().map(|scenario| PossibleValue::new(scenario.name).help(scenario.description)).chain(databases).collect()
 }
 
 /// The selected scenarios and their size.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::crane::{Crane, boxes};
 use crate::ledger::Ledger;
-use crate::machine::{Work, done, granted, work};
+use crate::machine::{Work, do_work, record_start, record_success};
 
 /// The time between two moments, in seconds.
 pub const SECONDS: i64 = 1;
@@ -17,13 +17,13 @@ pub struct Ring(pub Work);
 #[verb]
 #[retry("20ms")]
 async fn rung(ctx: &mut Ctx<'_>, ledger: Data<Ledger>, event: Ring) -> Result {
-    granted(ctx, &ledger, "rung").await?;
-    work(ctx, &ledger, &event.0).await?;
+    record_start(ctx, &ledger, "rung").await?;
+    do_work(ctx, &ledger, &event.0).await?;
     let moment = ctx.key().to_owned();
     for (key, lift) in boxes(&moment) {
         ctx.send::<Crane>(key, lift)?;
     }
-    done(ctx, &ledger)
+    record_success(ctx, &ledger)
 }
 
 fsm! {

@@ -10,19 +10,19 @@ use uuid::Uuid;
 
 use self::case::Case;
 use crate::bell::{SECONDS, moment};
-use crate::ledger::{Line, Told};
+use crate::ledger::{Line, ProcessLedger};
 use crate::machine::till_key;
 use crate::rows::{Attempt, Instance, Rows};
 
 /// The maximum number of violations of one rule that are reported.
-const MOST: usize = 5;
+const MAX_SHOWN: usize = 5;
 
 type Rule = (&'static str, fn(&Case<'_>) -> Vec<String>);
 
 const RULES: [Rule; 19] = [
-    ("no process heard what must never be heard", nothing_surprised_anybody),
-    ("what was acknowledged is there", what_was_told_is_there),
-    ("the same dedup id was always told the same call", a_dedup_id_names_one_call),
+    ("no process heard what must never be heard", no_unexpected_answer),
+    ("what was acknowledged is there", acknowledged_events_exist),
+    ("the same dedup id always got the same call", a_dedup_id_names_one_call),
     ("every event was asked for, and none is taken twice", no_event_is_taken_twice),
     ("no call succeeds twice", no_call_succeeds_twice),
     ("events of one instance are taken in order", events_are_taken_in_order),
@@ -42,31 +42,31 @@ const RULES: [Rule; 19] = [
 ];
 
 /// Checks all rules. Returns the violated rules, each with some of its violations.
-pub fn check(ledgers: &[Told], rows: &Rows) -> Vec<String> {
+pub fn check(ledgers: &[ProcessLedger], rows: &Rows) -> Vec<String> {
     let case = Case::new(ledgers, rows);
     let mut findings = Vec::new();
     for (says, rule) in RULES {
         let broken = rule(&case);
         if !broken.is_empty() {
-            let shown = broken.iter().take(MOST).map(|one| format!("\n      {one}")).collect::<String>();
+            let shown = broken.iter().take(MAX_SHOWN).map(|one| format!("\n      {one}")).collect::<String>();
             findings.push(format!("not so: {says} ({} times){shown}", broken.len()));
         }
     }
     findings
 }
 
-fn nothing_surprised_anybody(case: &Case<'_>) -> Vec<String> {
-    let surprise = |line: &Line| if let Line::Surprise { says } = line { Some(says.clone()) } else { None };
+fn no_unexpected_answer(case: &Case<'_>) -> Vec<String> {
+    let surprise = |line: &Line| if let Line::Unexpected { says } = line { Some(says.clone()) } else { None };
     let rejected = case.rows.rejected.iter().map(|(call, why)| format!("call {call} was rejected: {why}"));
     case.lines().filter_map(surprise).chain(rejected).collect()
 }
 
-fn what_was_told_is_there(case: &Case<'_>) -> Vec<String> {
+fn acknowledged_events_exist(case: &Case<'_>) -> Vec<String> {
     let waits = |key: &str| case.rows.instances.values().any(|one| one.key == key && one.machine == "account" && one.status == "error");
     let mut broken = Vec::new();
     for line in case.lines() {
-        let Line::Told { key, n, call, .. } = line else { continue };
-        match case.calls.get(call.as_str()).and_then(|attempts| case.instance(attempts[0].instance)) {
+        let Line::Acknowledged { key, n, call, .. } = line else { continue };
+        match case.attempts_by_call.get(call.as_str()).and_then(|attempts| case.instance(attempts[0].instance)) {
             Some(instance) if instance.key == *key => {}
             Some(instance) => broken.push(format!("event {n} of {key} was acknowledged, and is {}'s", instance.key)),
             // An instance in error keeps its inbox until an operator acts.
@@ -81,10 +81,10 @@ fn a_dedup_id_names_one_call(case: &Case<'_>) -> Vec<String> {
     let mut first: HashMap<&str, &str> = HashMap::new();
     let mut broken = Vec::new();
     for line in case.lines() {
-        let Line::Told { dedup: Some(dedup), call, .. } = line else { continue };
+        let Line::Acknowledged { dedup: Some(dedup), call, .. } = line else { continue };
         let before = first.entry(dedup).or_insert(call);
         if before != call {
-            broken.push(format!("{dedup} was told {before} and {call}"));
+            broken.push(format!("{dedup} got {before} and {call}"));
         }
     }
     broken
@@ -92,10 +92,10 @@ fn a_dedup_id_names_one_call(case: &Case<'_>) -> Vec<String> {
 
 fn no_event_is_taken_twice(case: &Case<'_>) -> Vec<String> {
     let asked: HashSet<(&str, u32)> =
-        case.lines().filter_map(|line| if let Line::Asked { key, n } = line { Some((key.as_str(), *n)) } else { None }).collect();
+        case.lines().filter_map(|line| if let Line::SendBegun { key, n } = line { Some((key.as_str(), *n)) } else { None }).collect();
     let mut seen = HashSet::new();
     let mut broken = Vec::new();
-    for (call, attempts) in &case.calls {
+    for (call, attempts) in &case.attempts_by_call {
         // No sender sends the end of all items.
         if attempts[0].verb == "assembled" {
             continue;
@@ -117,7 +117,7 @@ fn no_event_is_taken_twice(case: &Case<'_>) -> Vec<String> {
 
 fn no_call_succeeds_twice(case: &Case<'_>) -> Vec<String> {
     let successes = |attempts: &[&Attempt]| attempts.iter().filter(|attempt| attempt.state == "success").count();
-    let twice = case.calls.iter().filter(|(_, attempts)| successes(attempts) > 1);
+    let twice = case.attempts_by_call.iter().filter(|(_, attempts)| successes(attempts) > 1);
     twice.map(|(call, attempts)| format!("`{}` succeeded {} times in call {call}", attempts[0].verb, successes(attempts))).collect()
 }
 
@@ -137,8 +137,9 @@ fn executions_were_granted(case: &Case<'_>) -> Vec<String> {
     let mut broken = Vec::new();
     for line in case.lines() {
         match line {
-            Line::Granted { key, call, attempt, verb } => {
-                let granted = case.calls.get(call.as_str()).and_then(|all| all.iter().find(|one| one.number == i64::from(*attempt)));
+            Line::AttemptStarted { key, call, attempt, verb } => {
+                let granted =
+                    case.attempts_by_call.get(call.as_str()).and_then(|all| all.iter().find(|one| one.number == i64::from(*attempt)));
                 let fits = granted.is_some_and(|granted| {
                     granted.verb == *verb && granted.worker.is_some() && case.instance(granted.instance).is_some_and(|of| of.key == *key)
                 });
@@ -149,7 +150,7 @@ fn executions_were_granted(case: &Case<'_>) -> Vec<String> {
                     broken.push(format!("attempt {attempt} of call {call} was executed twice"));
                 }
             }
-            Line::Moved { call, attempt, cents } if !executed.contains(&(call.as_str(), *attempt)) => {
+            Line::MoneyMoved { call, attempt, cents } if !executed.contains(&(call.as_str(), *attempt)) => {
                 broken.push(format!("{cents} were moved under {call} by attempt {attempt}, which did not run"));
             }
             _ => {}
@@ -161,14 +162,17 @@ fn executions_were_granted(case: &Case<'_>) -> Vec<String> {
 fn a_session_is_one_process(case: &Case<'_>) -> Vec<String> {
     let mut processes: HashMap<&str, &str> = HashMap::new();
     let mut broken = Vec::new();
-    for told in case.ledgers {
-        for line in &told.lines {
-            let Line::Granted { call, attempt, .. } = line else { continue };
-            let granted = case.calls.get(call.as_str()).and_then(|all| all.iter().find(|one| one.number == i64::from(*attempt)));
+    for of_process in case.ledgers {
+        for line in &of_process.lines {
+            let Line::AttemptStarted { call, attempt, .. } = line else { continue };
+            let granted = case.attempts_by_call.get(call.as_str()).and_then(|all| all.iter().find(|one| one.number == i64::from(*attempt)));
             let Some(session) = granted.and_then(|granted| granted.worker.as_deref()) else { continue };
-            let owner = processes.entry(session).or_insert(&told.process);
-            if *owner != told.process {
-                broken.push(format!("attempt {attempt} of {call} is session {session}'s, which is {owner}, and ran in {}", told.process));
+            let owner = processes.entry(session).or_insert(&of_process.process);
+            if *owner != of_process.process {
+                broken.push(format!(
+                    "attempt {attempt} of {call} is session {session}'s, which is {owner}, and ran in {}",
+                    of_process.process
+                ));
             }
         }
     }
@@ -178,7 +182,9 @@ fn a_session_is_one_process(case: &Case<'_>) -> Vec<String> {
 fn successes_were_executed(case: &Case<'_>) -> Vec<String> {
     let granted: HashSet<(&str, i64)> = case
         .lines()
-        .filter_map(|line| if let Line::Granted { call, attempt, .. } = line { Some((call.as_str(), i64::from(*attempt))) } else { None })
+        .filter_map(
+            |line| if let Line::AttemptStarted { call, attempt, .. } = line { Some((call.as_str(), i64::from(*attempt))) } else { None },
+        )
         .collect();
     let ended = case.rows.attempts.iter().filter(|attempt| attempt.state == "success" || attempt.state == "error");
     let unseen = ended.filter(|attempt| !granted.contains(&(attempt.call.as_str(), attempt.number)));
@@ -189,8 +195,8 @@ fn successes_were_executed(case: &Case<'_>) -> Vec<String> {
 fn successes_are_recorded(case: &Case<'_>) -> Vec<String> {
     let mut broken = Vec::new();
     for line in case.lines() {
-        let Line::Done { call, attempt } = line else { continue };
-        let recorded = case.calls.get(call.as_str()).and_then(|all| all.iter().find(|one| one.number == i64::from(*attempt)));
+        let Line::Succeeded { call, attempt } = line else { continue };
+        let recorded = case.attempts_by_call.get(call.as_str()).and_then(|all| all.iter().find(|one| one.number == i64::from(*attempt)));
         if let Some(recorded) = recorded.filter(|recorded| recorded.state == "error") {
             broken.push(format!("attempt {attempt} of `{}` succeeded and is recorded as a failure: call {call}", recorded.verb));
         }
@@ -201,7 +207,7 @@ fn successes_are_recorded(case: &Case<'_>) -> Vec<String> {
 fn wagers_run_once(case: &Case<'_>) -> Vec<String> {
     let mut runs: HashMap<&str, u32> = HashMap::new();
     for line in case.lines() {
-        if let Line::Granted { call, verb, .. } = line
+        if let Line::AttemptStarted { call, verb, .. } = line
             && verb == "wagered"
         {
             *runs.entry(call).or_default() += 1;
@@ -212,7 +218,7 @@ fn wagers_run_once(case: &Case<'_>) -> Vec<String> {
 
 fn money_adds_up(case: &Case<'_>) -> Vec<String> {
     let mut broken = Vec::new();
-    let taken = case.taken();
+    let taken = case.successes_by_instance();
     for (id, instance) in &case.rows.instances {
         let successes = taken.get(id).map_or(&[][..], Vec::as_slice);
         if instance.version != i64::try_from(successes.len()).unwrap_or(i64::MAX) {
@@ -261,8 +267,8 @@ fn receipts_match(case: &Case<'_>) -> Vec<String> {
 
 fn tills_match(case: &Case<'_>) -> Vec<String> {
     let (mut sent, mut counted): (BTreeMap<String, u64>, BTreeMap<String, u64>) = Default::default();
-    for attempt in case.taken().values().flatten().map(|(attempt, ..)| attempt).filter(|attempt| attempt.verb == "moved") {
-        let work = case.calls.get(attempt.call.as_str()).and_then(|all| all[0].work.as_ref());
+    for attempt in case.successes_by_instance().values().flatten().map(|(attempt, ..)| attempt).filter(|attempt| attempt.verb == "moved") {
+        let work = case.attempts_by_call.get(attempt.call.as_str()).and_then(|all| all[0].work.as_ref());
         if let Some((till, cents)) = work.and_then(|work| Some((work.till?, work.cents))) {
             *sent.entry(till_key(till)).or_default() += cents;
         }
@@ -304,10 +310,15 @@ fn instances_ended(case: &Case<'_>) -> Vec<String> {
     }
     let taken: HashSet<&str> = case.rows.succeeded();
     for line in case.lines() {
-        let Line::Told { key, n, call, .. } = line else { continue };
-        let is_in_error =
-            || case.calls.get(call.as_str()).and_then(|all| case.instance(all[0].instance)).is_some_and(|of| of.status == "error");
-        if case.calls.contains_key(call.as_str()) && !taken.contains(call.as_str()) && !is_in_error() && !is_interrupted(case, call) {
+        let Line::Acknowledged { key, n, call, .. } = line else { continue };
+        let is_in_error = || {
+            case.attempts_by_call.get(call.as_str()).and_then(|all| case.instance(all[0].instance)).is_some_and(|of| of.status == "error")
+        };
+        if case.attempts_by_call.contains_key(call.as_str())
+            && !taken.contains(call.as_str())
+            && !is_in_error()
+            && !is_interrupted(case, call)
+        {
             broken.push(format!("event {n} of {key} was acknowledged and never taken"));
         }
     }
@@ -317,7 +328,7 @@ fn instances_ended(case: &Case<'_>) -> Vec<String> {
 /// The charge of a purchase that was cancelled may have been interrupted, and then it has not succeeded. The same holds for a basket that an
 /// operator cancelled.
 fn is_interrupted(case: &Case<'_>, call: &str) -> bool {
-    case.calls.get(call).is_some_and(|attempts| {
+    case.attempts_by_call.get(call).is_some_and(|attempts| {
         if case.instance(attempts[0].instance).is_some_and(|basket| basket.machine == "basket" && basket.status == "cancelled") {
             return true;
         }
@@ -328,7 +339,7 @@ fn is_interrupted(case: &Case<'_>, call: &str) -> bool {
 
 /// Only a wager has no retry policy, so only a wager may end in error: its process died, or its outcome could not be reported.
 fn is_rightly_in_error(case: &Case<'_>, id: Uuid, instance: &Instance) -> Result<(), String> {
-    match case.runs.get(&id).map_or(&[][..], Vec::as_slice) {
+    match case.attempts_by_instance.get(&id).map_or(&[][..], Vec::as_slice) {
         [one] if one.verb == "wagered" && matches!(one.state.as_str(), "lost" | "error") => Ok(()),
         _ => Err(format!("{} {} is in error without a wager lost: {:?}", instance.machine, instance.key, instance.error)),
     }

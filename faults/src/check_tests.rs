@@ -7,27 +7,27 @@ use std::time::Duration;
 use crate::bell::moment;
 use crate::check::check;
 use crate::child::{Spec, start};
-use crate::ledger::{self, Ledger, Line, Told};
-use crate::load::{Lane, Load, Sends};
-use crate::machine::{Account, Purse};
+use crate::ledger::{self, Ledger, Line, ProcessLedger};
+use crate::load::{Caller, Load, Sends};
+use crate::machine::{Account, Totals};
 use crate::random::Random;
 use crate::rows::{Attempt, Db, Instance, Rows};
 use crate::test_server::Folder;
 use crate::{child, sql};
 
 /// The ledgers and rows that a runtime and its sender left, on SQLite.
-async fn left_by_a_run() -> (Vec<Told>, Rows) {
+async fn correct_run() -> (Vec<ProcessLedger>, Rows) {
     let mut folder = Folder::new(&format!("check-{}", uuid::Uuid::new_v4().simple())).unwrap();
     let url = format!("sqlite://{}/faults.db", folder.path().display());
     fsm::Client::connect(&url).await.unwrap();
     let mut db = Db::connect(&url).await.unwrap();
     db.run(sql::MAKE_BOOKS).await.unwrap();
-    let load = Load { lanes: 1, books: 2, wagers: 4, tills: 2, ms: 0, ..Load::default() };
+    let load = Load { callers: 1, books: 2, wagers: 4, tills: 2, ms: 0, ..Load::default() };
     let spec: Spec = child::Spec {
         name: "node".into(),
         url,
         folder: folder.path().to_owned(),
-        works: true,
+        runs_verbs: true,
         load: load.clone(),
         lease: Duration::from_secs(30),
         concurrency: 8,
@@ -36,16 +36,16 @@ async fn left_by_a_run() -> (Vec<Told>, Rows) {
         inbox: 1000,
         is_in_a_container: false,
         has_schedule: true,
-        ahead_s: 0,
+        clock_ahead_s: 0,
         threads: 1,
         seed: 3,
     };
     let ledger = Ledger::open(folder.path(), &spec.name).unwrap();
     let runtime = start(&spec, &ledger).await.unwrap();
-    let is_resting = Arc::default();
+    let stops_sending = Arc::default();
     let accounts = runtime.machine::<Account>();
     let (purchases, baskets) = (runtime.machine(), runtime.machine());
-    let lane = Lane {
+    let caller = Caller {
         accounts,
         purchases,
         baskets,
@@ -53,22 +53,22 @@ async fn left_by_a_run() -> (Vec<Told>, Rows) {
         load,
         random: Random::new(spec.seed),
         name: "node-0".into(),
-        is_resting: Arc::clone(&is_resting),
+        stops_sending: Arc::clone(&stops_sending),
     };
-    let filling = Lane { load: Load { sends: Sends::Baskets, ..lane.load.clone() }, name: "node-1".into(), ..lane.clone() };
-    let sending = [tokio::spawn(lane.run()), tokio::spawn(filling.run())];
+    let filling = Caller { load: Load { sends: Sends::Baskets, ..caller.load.clone() }, name: "node-1".into(), ..caller.clone() };
+    let sending = [tokio::spawn(caller.run()), tokio::spawn(filling.run())];
     while db.number(sql::TRANSITIONS).await.unwrap() < 300
         || db.number(sql::ASSEMBLED).await.unwrap() < 3
         || db.number(sql::MOMENTS).await.unwrap() < 3
     {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    is_resting.store(true, std::sync::atomic::Ordering::Relaxed);
-    for lane in sending {
-        lane.await.unwrap().unwrap();
+    stops_sending.store(true, std::sync::atomic::Ordering::Relaxed);
+    for caller in sending {
+        caller.await.unwrap().unwrap();
     }
     db.run(sql::PAUSE_SCHEDULES).await.unwrap();
-    while db.number(sql::UNREST).await.unwrap() > 0 {
+    while db.number(sql::UNSETTLED).await.unwrap() > 0 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     runtime.shutdown().await.unwrap();
@@ -77,29 +77,29 @@ async fn left_by_a_run() -> (Vec<Told>, Rows) {
 }
 
 /// A mistake that is put into correct data, and the checker's finding.
-struct Plant {
-    mistake: &'static str,
-    plant: fn(&mut Vec<Told>, &mut Rows),
-    says: &'static str,
+struct Mistake {
+    name: &'static str,
+    insert: fn(&mut Vec<ProcessLedger>, &mut Rows),
+    finding: &'static str,
 }
 
-macro_rules! plants {
-    ($($mistake:literal: |$ledgers:pat_param, $rows:pat_param| $plant:expr => $says:literal;)*) => {
-        &[$(Plant { mistake: $mistake, plant: |$ledgers, $rows| { $plant; }, says: $says }),*]
+macro_rules! mistakes {
+    ($($name:literal: |$ledgers:pat_param, $rows:pat_param| $insert:expr => $finding:literal;)*) => {
+        &[$(Mistake { name: $name, insert: |$ledgers, $rows| { $insert; }, finding: $finding }),*]
     };
 }
 
-const PLANTS: &[Plant] = plants! {
+const MISTAKES: &[Mistake] = mistakes! {
     "an acknowledged event is not there":
         |_, rows| { let call = first(rows, "moved").call.clone(); rows.attempts.retain(|one| one.call != call) }
         => "what was acknowledged is there";
     "an acknowledged event was never taken": |_, rows| first(rows, "moved").state = "cancelled".into() => "acknowledged and never taken";
-    "a dedup id is told another call": |ledgers, _| tell_another_call(ledgers) => "the same dedup id was always told the same call";
+    "a dedup id gets another call": |ledgers, _| answer_with_another_call(ledgers) => "the same dedup id always got the same call";
     "an event is taken twice":
         |_, rows| { let again = first(rows, "moved").clone(); rows.attempts.push(Attempt { call: "another".into(), ..again }) }
         => "is taken twice";
     "nobody asked for an event":
-        |ledgers, _| ledgers[0].lines.retain(|line| !matches!(line, Line::Asked { .. })) => "comes from nowhere";
+        |ledgers, _| ledgers[0].lines.retain(|line| !matches!(line, Line::SendBegun { .. })) => "comes from nowhere";
     "a call succeeds twice":
         |_, rows| { let again = first(rows, "moved").clone(); rows.attempts.push(Attempt { number: again.number + 1, ..again }) }
         => "no call succeeds twice";
@@ -109,11 +109,11 @@ const PLANTS: &[Plant] = plants! {
         |ledgers, _| run_once_more(ledgers, "moved", 9) => "which was never granted";
     "an attempt is executed twice": |ledgers, _| run_once_more(ledgers, "moved", 1) => "was executed twice";
     "money moves without an attempt":
-        |ledgers, _| ledgers[0].lines.push(Line::Moved { call: "none".into(), attempt: 1, cents: 5 }) => "which did not run";
+        |ledgers, _| ledgers[0].lines.push(Line::MoneyMoved { call: "none".into(), attempt: 1, cents: 5 }) => "which did not run";
     "another process runs in a session":
-        |ledgers, _| { let line = take_a_grant(ledgers); ledgers.push(Told { process: "other".into(), lines: vec![line] }) }
+        |ledgers, _| { let line = remove_a_start(ledgers); ledgers.push(ProcessLedger { process: "other".into(), lines: vec![line] }) }
         => "a session belongs to one process";
-    "nobody executed what succeeded": |ledgers, _| take_a_grant(ledgers) => "what succeeded was executed";
+    "nobody executed what succeeded": |ledgers, _| remove_a_start(ledgers) => "what succeeded was executed";
     "a success is recorded as a failure": |_, rows| first(rows, "moved").state = "error".into() => "no success is recorded as a failure";
     "a verb without a policy runs twice": |ledgers, _| run_once_more(ledgers, "wagered", 2) => "without a policy nothing runs twice";
     "a verb's own row is missing": |_, rows| rows.books.pop() => "records and rows of the verbs' own add up";
@@ -153,9 +153,9 @@ const PLANTS: &[Plant] = plants! {
     "an instance is in error for nothing":
         |_, rows| some_instance(rows, |one| one.state.as_deref() == Some("closed")).status = "error".into()
         => "is in error without a wager lost";
-    "an attempt executes for ever": |_, rows| first(rows, "moved").state = "executing".into() => "is executing";
-    "a sender is told what must never be":
-        |ledgers, _| ledgers[0].lines.push(Line::Surprise { says: "not taken".into() }) => "no process heard what must never be heard";
+    "an attempt stays executing": |_, rows| first(rows, "moved").state = "executing".into() => "is executing";
+    "a sender gets an answer that must never be":
+        |ledgers, _| ledgers[0].lines.push(Line::Unexpected { says: "not taken".into() }) => "no process heard what must never be heard";
     "an acknowledged event is rejected":
         |_, rows| rows.rejected.insert("call".into(), "it did not fit".into()) => "was rejected";
 };
@@ -168,50 +168,52 @@ fn some_instance(rows: &mut Rows, is_it: fn(&Instance) -> bool) -> &mut Instance
     rows.instances.values_mut().find(|one| is_it(one)).unwrap()
 }
 
-fn some_record(rows: &mut Rows, is_it: fn(&Purse) -> bool) -> &mut Purse {
+fn some_record(rows: &mut Rows, is_it: fn(&Totals) -> bool) -> &mut Totals {
     rows.instances.values_mut().filter_map(|one| one.record.as_mut()).find(|record| is_it(record)).unwrap()
 }
 
-fn tell_another_call(ledgers: &mut [Told]) {
-    let told = ledgers[0].lines.iter().find(|line| matches!(line, Line::Told { dedup: Some(_), .. })).cloned();
-    let Some(Line::Told { key, n, dedup, outcome, .. }) = told else { panic!("some were sent under an id") };
-    ledgers[0].lines.push(Line::Told { key, n, call: "another".into(), dedup, outcome });
+fn answer_with_another_call(ledgers: &mut [ProcessLedger]) {
+    let answer = ledgers[0].lines.iter().find(|line| matches!(line, Line::Acknowledged { dedup: Some(_), .. })).cloned();
+    let Some(Line::Acknowledged { key, n, dedup, outcome, .. }) = answer else { panic!("some were sent under an id") };
+    ledgers[0].lines.push(Line::Acknowledged { key, n, call: "another".into(), dedup, outcome });
 }
 
-fn run_once_more(ledgers: &mut [Told], verb: &str, attempt: u32) {
-    let ran = ledgers[0].lines.iter().find(|line| matches!(line, Line::Granted { verb: ran, .. } if ran == verb)).cloned();
-    let Some(Line::Granted { key, call, verb, .. }) = ran else { panic!("`{verb}` ran") };
-    ledgers[0].lines.push(Line::Granted { key, call, attempt, verb });
+fn run_once_more(ledgers: &mut [ProcessLedger], verb: &str, attempt: u32) {
+    let ran = ledgers[0].lines.iter().find(|line| matches!(line, Line::AttemptStarted { verb: ran, .. } if ran == verb)).cloned();
+    let Some(Line::AttemptStarted { key, call, verb, .. }) = ran else { panic!("`{verb}` ran") };
+    ledgers[0].lines.push(Line::AttemptStarted { key, call, attempt, verb });
 }
 
 /// So many other calls run while one runs under this limit. Their process was killed.
-fn run_beside(ledgers: &mut Vec<Told>, limit: &str, count: u32) {
-    let began = |line: &&Line| matches!(line, Line::Began { under, .. } if under == limit);
-    let Some(Line::Began { at_us, under, .. }) = ledgers[0].lines.iter().find(began).cloned() else { panic!("{limit} was used") };
-    let other = |n| Line::Began { call: format!("other-{n}"), attempt: 1, under: under.clone(), at_us };
+fn run_beside(ledgers: &mut Vec<ProcessLedger>, limit: &str, count: u32) {
+    let began = |line: &&Line| matches!(line, Line::LimitedWorkBegan { under, .. } if under == limit);
+    let Some(Line::LimitedWorkBegan { at_us, under, .. }) = ledgers[0].lines.iter().find(began).cloned() else {
+        panic!("{limit} was used")
+    };
+    let other = |n| Line::LimitedWorkBegan { call: format!("other-{n}"), attempt: 1, under: under.clone(), at_us };
     let mut lines: Vec<_> = (0..count).map(other).collect();
-    lines.push(Line::Ended { call: "last".into(), attempt: 1, at_us: at_us + 1_000 });
-    ledgers.push(Told { process: "other".into(), lines });
+    lines.push(Line::LimitedWorkEnded { call: "last".into(), attempt: 1, at_us: at_us + 1_000 });
+    ledgers.push(ProcessLedger { process: "other".into(), lines });
 }
 
-fn take_a_grant(ledgers: &mut [Told]) -> Line {
-    let place = ledgers[0].lines.iter().position(|line| matches!(line, Line::Granted { .. })).unwrap();
-    ledgers[0].lines.remove(place)
+fn remove_a_start(ledgers: &mut [ProcessLedger]) -> Line {
+    let index = ledgers[0].lines.iter().position(|line| matches!(line, Line::AttemptStarted { .. })).unwrap();
+    ledgers[0].lines.remove(index)
 }
 
 #[tokio::test]
 async fn a_run_without_a_fault_is_whole_and_every_mistake_that_is_planted_is_found() {
-    let (ledgers, rows) = left_by_a_run().await;
+    let (ledgers, rows) = correct_run().await;
     assert_eq!(check(&ledgers, &rows), Vec::<String>::new());
     for verb in
         ["opened", "wagered", "moved", "booked", "closed", "issued", "counted", "filled", "packed", "assembled", "rung", "lifted", "parked"]
     {
         assert!(rows.attempts.iter().any(|attempt| attempt.verb == verb && attempt.state == "success"), "`{verb}` ran");
     }
-    for Plant { mistake, plant, says } in PLANTS {
+    for Mistake { name, insert, finding } in MISTAKES {
         let (mut ledgers, mut rows) = (ledgers.clone(), rows.clone());
-        plant(&mut ledgers, &mut rows);
+        insert(&mut ledgers, &mut rows);
         let found = check(&ledgers, &rows).join("\n");
-        assert!(found.contains(says), "{mistake}: found is {found:?}");
+        assert!(found.contains(finding), "{name}: found is {found:?}");
     }
 }

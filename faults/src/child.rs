@@ -14,7 +14,7 @@ use crate::basket::{Basket, Item};
 use crate::bell::{self, Bell};
 use crate::crane::{self, Crane};
 use crate::ledger::{Ledger, Line};
-use crate::load::{Lane, Load};
+use crate::load::{Caller, Load};
 use crate::machine::{Account, OnPostgres, Receipt, Till};
 use crate::purchase::Purchase;
 use crate::random::Random;
@@ -28,7 +28,7 @@ pub struct Spec {
     /// The folder of the ledgers.
     pub folder: PathBuf,
     /// True if it runs verbs.
-    pub works: bool,
+    pub runs_verbs: bool,
     pub load: Load,
     pub lease: Duration,
     pub concurrency: u32,
@@ -42,47 +42,47 @@ pub struct Spec {
     /// True if it has a schedule that rings every second.
     pub has_schedule: bool,
     /// The number of seconds by which its clock is ahead.
-    pub ahead_s: i64,
+    pub clock_ahead_s: i64,
     /// The number of threads of its tokio runtime.
     pub threads: usize,
     pub seed: u64,
 }
 
 /// The line on a child's input after which it sends nothing more.
-pub const REST: &str = "rest";
+pub const STOP_SENDING: &str = "rest";
 
 /// Runs until the process ends.
 pub fn run(spec: &Spec) -> Result<(), Failure> {
-    if spec.ahead_s != 0 {
-        fsm::testing::set_clock_ahead(spec.ahead_s.saturating_mul(1_000_000));
+    if spec.clock_ahead_s != 0 {
+        fsm::testing::set_clock_ahead(spec.clock_ahead_s.saturating_mul(1_000_000));
     }
-    let is_resting = Arc::<AtomicBool>::default();
-    let resting = Arc::clone(&is_resting);
-    std::thread::Builder::new().name("orders".into()).spawn(move || obey(&resting))?;
+    let stops_sending = Arc::<AtomicBool>::default();
+    let stop_flag = Arc::clone(&stops_sending);
+    std::thread::Builder::new().name("orders".into()).spawn(move || read_commands(&stop_flag))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(spec.threads).enable_all().build()?;
-    runtime.block_on(live(spec, is_resting))
+    runtime.block_on(run_until_killed(spec, stops_sending))
 }
 
 /// The input ends when the harness ends, in whatever way. The child then ends too.
-fn obey(is_resting: &AtomicBool) {
+fn read_commands(stops_sending: &AtomicBool) {
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-        if line == REST {
-            is_resting.store(true, Ordering::Relaxed);
+        if line == STOP_SENDING {
+            stops_sending.store(true, Ordering::Relaxed);
         }
     }
     std::process::exit(0);
 }
 
-async fn live(spec: &Spec, is_resting: Arc<AtomicBool>) -> Result<(), Failure> {
+async fn run_until_killed(spec: &Spec, stops_sending: Arc<AtomicBool>) -> Result<(), Failure> {
     let ledger = Ledger::open(&spec.folder, &spec.name)?;
-    let (targets, _alive) = if spec.works {
-        let runtime = until_there(async || start(spec, &ledger).await).await?;
+    let (targets, _alive) = if spec.runs_verbs {
+        let runtime = retry_until_available(async || start(spec, &ledger).await).await?;
         ((runtime.machine(), runtime.machine(), runtime.machine()), (Some(runtime), None))
     } else {
-        let client = until_there(async || Client::connect(&spec.url).await).await?;
+        let client = retry_until_available(async || Client::connect(&spec.url).await).await?;
         ((client.machine(), client.machine(), client.machine()), (None, Some(client)))
     };
-    send_all(spec, targets, &ledger, is_resting).await?;
+    send_all(spec, targets, &ledger, stops_sending).await?;
     std::future::pending().await
 }
 
@@ -103,7 +103,7 @@ fn with_cranes(builder: fsm::Builder) -> fsm::Builder {
 }
 
 /// Retries while the database is unavailable.
-async fn until_there<T>(open: impl AsyncFn() -> Result<T, fsm::Error>) -> Result<T, fsm::Error> {
+async fn retry_until_available<T>(open: impl AsyncFn() -> Result<T, fsm::Error>) -> Result<T, fsm::Error> {
     loop {
         match open().await {
             Err(error) if error.is_database() => tokio::time::sleep(Duration::from_millis(100)).await,
@@ -116,10 +116,10 @@ async fn send_all(
     spec: &Spec,
     (accounts, purchases, baskets): (Handle<Account>, Handle<Purchase>, Handle<Basket>),
     ledger: &Ledger,
-    is_resting: Arc<AtomicBool>,
+    stops_sending: Arc<AtomicBool>,
 ) -> Result<(), Failure> {
-    let lanes = (0..spec.load.lanes).map(|n| {
-        let lane = Lane {
+    let callers = (0..spec.load.callers).map(|n| {
+        let caller = Caller {
             accounts: accounts.clone(),
             purchases: purchases.clone(),
             baskets: baskets.clone(),
@@ -127,12 +127,12 @@ async fn send_all(
             load: spec.load.clone(),
             random: Random::new(spec.seed.wrapping_mul(1000).wrapping_add(n as u64)),
             name: format!("{}-{n}", spec.name),
-            is_resting: Arc::clone(&is_resting),
+            stops_sending: Arc::clone(&stops_sending),
         };
-        tokio::spawn(lane.run())
+        tokio::spawn(caller.run())
     });
-    for lane in lanes.collect::<Vec<_>>() {
-        lane.await??;
+    for caller in callers.collect::<Vec<_>>() {
+        caller.await??;
     }
-    Ok(ledger.sure(&Line::Rested).await?)
+    Ok(ledger.sure(&Line::StoppedSending).await?)
 }

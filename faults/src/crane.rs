@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ledger::{Ledger, Line};
 use crate::load::now_us;
-use crate::machine::{Work, done, granted, work};
+use crate::machine::{Work, do_work, record_start, record_success};
 
 /// The number of cranes that lift at the same time.
 pub const LIFTS: u32 = 3;
@@ -32,30 +32,30 @@ pub struct Cargo {
 }
 
 /// Records the start and the end, and works between them. Both are moments at which the verb runs.
-async fn under(ctx: &Ctx<'_>, ledger: &Ledger, under: String, event: &Work) -> io::Result<()> {
+async fn work_under(ctx: &Ctx<'_>, ledger: &Ledger, under: String, event: &Work) -> io::Result<()> {
     let (call, attempt) = (ctx.idempotency_key().to_owned(), ctx.attempt());
-    ledger.note(&Line::Began { call: call.clone(), attempt, under, at_us: now_us() })?;
-    let worked = work(ctx, ledger, event).await;
-    ledger.note(&Line::Ended { call, attempt, at_us: now_us() })?;
+    ledger.note(&Line::LimitedWorkBegan { call: call.clone(), attempt, under, at_us: now_us() })?;
+    let worked = do_work(ctx, ledger, event).await;
+    ledger.note(&Line::LimitedWorkEnded { call, attempt, at_us: now_us() })?;
     worked
 }
 
 #[verb(limit = "cranes")]
 #[retry("20ms")]
 async fn lifted(ctx: &mut Ctx<'_>, record: &mut Cargo, ledger: Data<Ledger>, event: Lift) -> Result {
-    granted(ctx, &ledger, "lifted").await?;
-    under(ctx, &ledger, "cranes".to_owned(), &event.work).await?;
+    record_start(ctx, &ledger, "lifted").await?;
+    work_under(ctx, &ledger, "cranes".to_owned(), &event.work).await?;
     record.yard = event.yard;
     ctx.next(Park(Work { n: 1, failures: 0, ..event.work }))?;
-    done(ctx, &ledger)
+    record_success(ctx, &ledger)
 }
 
 #[verb(limit = "yard")]
 #[retry("20ms")]
 async fn parked(ctx: &mut Ctx<'_>, record: &mut Cargo, ledger: Data<Ledger>, event: Park) -> Result {
-    granted(ctx, &ledger, "parked").await?;
-    under(ctx, &ledger, format!("yard {}", record.yard), &event.0).await?;
-    done(ctx, &ledger)
+    record_start(ctx, &ledger, "parked").await?;
+    work_under(ctx, &ledger, format!("yard {}", record.yard), &event.0).await?;
+    record_success(ctx, &ledger)
 }
 
 fsm! {

@@ -14,25 +14,25 @@ use tokio::sync::oneshot;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Line {
     /// A sender is about to send the event.
-    Asked { key: String, n: u32 },
+    SendBegun { key: String, n: u32 },
     /// A sender received the answer that the event is durable, as this call.
-    Told { key: String, n: u32, call: String, dedup: Option<String>, outcome: String },
+    Acknowledged { key: String, n: u32, call: String, dedup: Option<String>, outcome: String },
     /// A verb received an attempt. The line is written before the verb does anything.
-    Granted { key: String, call: String, attempt: u32, verb: String },
+    AttemptStarted { key: String, call: String, attempt: u32, verb: String },
     /// A verb has done all its work, except statements in the transaction of its transition, and returns success.
-    Done { call: String, attempt: u32 },
+    Succeeded { call: String, attempt: u32 },
     /// A sender waited for an answer to a send, or until an instance settled: the start (microseconds since 1970) and the duration.
-    Took { key: String, began_us: u64, took_us: u64, is_send: bool, is_ok: bool },
+    Latency { key: String, began_us: u64, took_us: u64, is_send: bool, is_ok: bool },
     /// A verb moved money outside the database, with this idempotency key.
-    Moved { call: String, attempt: u32, cents: u64 },
+    MoneyMoved { call: String, attempt: u32, cents: u64 },
     /// A verb under a limit began its work, at this moment (microseconds since 1970). `under` has the value of a limit by value.
-    Began { call: String, attempt: u32, under: String, at_us: u64 },
+    LimitedWorkBegan { call: String, attempt: u32, under: String, at_us: u64 },
     /// It ended it.
-    Ended { call: String, attempt: u32, at_us: u64 },
+    LimitedWorkEnded { call: String, attempt: u32, at_us: u64 },
     /// An answer that must never occur: an event refused that fits, or another call for the same dedup id.
-    Surprise { says: String },
+    Unexpected { says: String },
     /// The process sends nothing more.
-    Rested,
+    StoppedSending,
 }
 
 /// The ledger of this process.
@@ -87,7 +87,7 @@ fn sync_for_ever(file: &File, asked: &Receiver<oneshot::Sender<io::Result<()>>>)
 
 /// The lines of one process.
 #[derive(Debug, Clone, Default)]
-pub struct Told {
+pub struct ProcessLedger {
     /// The name of the process.
     pub process: String,
     /// The lines in the order in which they were written.
@@ -95,7 +95,7 @@ pub struct Told {
 }
 
 /// Reads all ledgers of the folder.
-pub fn read_all(folder: &Path) -> io::Result<Vec<Told>> {
+pub fn read_all(folder: &Path) -> io::Result<Vec<ProcessLedger>> {
     let mut files: Vec<PathBuf> = std::fs::read_dir(folder)?.flatten().map(|entry| entry.path()).collect();
     files.retain(|path| path.extension().is_some_and(|kind| kind == "ledger"));
     files.sort();
@@ -103,15 +103,15 @@ pub fn read_all(folder: &Path) -> io::Result<Vec<Told>> {
 }
 
 /// Returns true if the process has written that it sends nothing more.
-pub fn has_rested(folder: &Path, name: &str) -> bool {
-    read(&folder.join(format!("{name}.ledger"))).is_ok_and(|told| told.lines.contains(&Line::Rested))
+pub fn has_stopped_sending(folder: &Path, name: &str) -> bool {
+    read(&folder.join(format!("{name}.ledger"))).is_ok_and(|ledger| ledger.lines.contains(&Line::StoppedSending))
 }
 
-fn read(path: &Path) -> io::Result<Told> {
+fn read(path: &Path) -> io::Result<ProcessLedger> {
     let text = std::fs::read_to_string(path)?;
     // Text after the last line break is an unfinished line, and nothing depended on it.
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     let lines = whole.lines().map(serde_json::from_str).collect::<Result<_, _>>().map_err(io::Error::other)?;
     let process = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-    Ok(Told { process, lines })
+    Ok(ProcessLedger { process, lines })
 }

@@ -1,4 +1,4 @@
-//! The senders: each lane opens accounts, moves money through them, closes them, and records the answers in the ledger.
+//! The senders: each caller opens accounts, moves money through them, closes them, and records the answers in the ledger.
 
 use std::future::IntoFuture;
 use std::io;
@@ -19,7 +19,7 @@ use crate::random::Random;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Load {
     /// The number of accounts that are open at the same time; 0 sends nothing.
-    pub lanes: usize,
+    pub callers: usize,
     /// The number of moves between the opening and the close of an account.
     pub moves: u32,
     /// The maximum duration of a verb, in milliseconds.
@@ -60,7 +60,7 @@ pub enum Sends {
 impl Default for Load {
     fn default() -> Load {
         Load {
-            lanes: 16,
+            callers: 16,
             moves: 4,
             ms: 3,
             wagers: 10,
@@ -77,10 +77,10 @@ impl Default for Load {
     }
 }
 
-/// The longest wait for an account to settle before its lane continues with the next.
+/// The longest wait for an account to settle before its caller continues with the next.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The wait of a sender after an error of the database.
-const AWAY: Duration = Duration::from_millis(100);
+const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// The start of a wait, on the clock that all processes share and on a monotonic clock.
 struct Stopwatch {
@@ -101,7 +101,7 @@ pub fn now_us() -> u64 {
 
 /// One of the concurrent loops of a sender.
 #[derive(Clone)]
-pub struct Lane {
+pub struct Caller {
     pub accounts: Handle<Account>,
     pub purchases: Handle<Purchase>,
     pub baskets: Handle<Basket>,
@@ -109,17 +109,17 @@ pub struct Lane {
     pub load: Load,
     pub random: Random,
     pub name: String,
-    pub is_resting: Arc<AtomicBool>,
+    pub stops_sending: Arc<AtomicBool>,
 }
 
 /// A send with an unknown outcome that cannot be repeated.
-struct Unknown;
+struct UnknownOutcome;
 
-impl Lane {
-    /// Processes one account after the other until the sender rests.
+impl Caller {
+    /// Processes one account after the other until the process has to stop sending.
     pub async fn run(mut self) -> io::Result<()> {
         for turn in 0.. {
-            if self.is_resting.load(Ordering::Relaxed) {
+            if self.stops_sending.load(Ordering::Relaxed) {
                 break;
             }
             let key = format!("{}-{turn}", self.name);
@@ -164,12 +164,12 @@ impl Lane {
     /// If the outcome of a send stays unknown, its account is left alone.
     async fn one_account(&mut self, key: &str) -> io::Result<()> {
         if self.fill_account(key).await?.is_ok() {
-            self.look(key).await;
+            self.wait_and_read(key).await;
         }
         Ok(())
     }
 
-    async fn fill_account(&mut self, key: &str) -> io::Result<Result<(), Unknown>> {
+    async fn fill_account(&mut self, key: &str) -> io::Result<Result<(), UnknownOutcome>> {
         // A send with a dedup id is repeated until it is acknowledged. Without one its outcome may stay unknown.
         let accounts = self.accounts.clone();
         let has_ids = self.load.drops || !self.random.one_in(3);
@@ -217,33 +217,33 @@ impl Lane {
         n: u32,
         has_id: bool,
         wait: Option<Duration>,
-    ) -> io::Result<Result<(), Unknown>> {
-        self.ledger.note(&Line::Asked { key: key.to_owned(), n })?;
+    ) -> io::Result<Result<(), UnknownOutcome>> {
+        self.ledger.note(&Line::SendBegun { key: key.to_owned(), n })?;
         let dedup = has_id.then(|| format!("{key}-{n}"));
         loop {
             let Some(sent) = self.try_to_send(handle, key, event.clone(), &dedup, wait).await else { continue };
             match sent {
                 Ok(sent) => {
-                    self.told(key, n, &dedup, sent).await?;
+                    self.record_answer(key, n, &dedup, sent).await?;
                     // Some acknowledged sends are repeated, and must be recognised as duplicates.
                     if dedup.is_none() || !self.random.one_in(10) {
                         return Ok(Ok(()));
                     }
                     if let Some(Ok(again)) = self.try_to_send(handle, key, event.clone(), &dedup, wait).await {
-                        self.told(key, n, &dedup, again).await?;
+                        self.record_answer(key, n, &dedup, again).await?;
                         if again.outcome != fsm::SendOutcome::Duplicate {
                             self.ledger
-                                .sure(&Line::Surprise { says: format!("event {n} of {key} was sent again: {:?}", again.outcome) })
+                                .sure(&Line::Unexpected { says: format!("event {n} of {key} was sent again: {:?}", again.outcome) })
                                 .await?;
                         }
                     }
                     return Ok(Ok(()));
                 }
-                Err(error) if error.is_database() && has_id => tokio::time::sleep(AWAY).await,
-                Err(error) if error.is_database() => return Ok(Err(Unknown)),
+                Err(error) if error.is_database() && has_id => tokio::time::sleep(RETRY_DELAY).await,
+                Err(error) if error.is_database() => return Ok(Err(UnknownOutcome)),
                 Err(error) => {
-                    self.ledger.sure(&Line::Surprise { says: format!("event {n} of {key} was not taken: {error}") }).await?;
-                    return Ok(Err(Unknown));
+                    self.ledger.sure(&Line::Unexpected { says: format!("event {n} of {key} was not taken: {error}") }).await?;
+                    return Ok(Err(UnknownOutcome));
                 }
             }
         }
@@ -266,38 +266,38 @@ impl Lane {
         if let Some(wait) = wait {
             sending = sending.after(wait);
         }
-        let sent = self.perhaps(sending.into_future()).await;
-        self.took(key, &clock, sent.as_ref().map(Result::is_ok), true);
+        let sent = self.maybe_drop(sending.into_future()).await;
+        self.record_latency(key, &clock, sent.as_ref().map(Result::is_ok), true);
         sent
     }
 
     /// Records the duration of an answer, if there was one.
-    fn took(&self, key: &str, clock: &Stopwatch, is_ok: Option<bool>, is_send: bool) {
+    fn record_latency(&self, key: &str, clock: &Stopwatch, is_ok: Option<bool>, is_send: bool) {
         if let (Some(is_ok), true) = (is_ok, self.load.is_timed) {
             let took_us = u64::try_from(clock.since.elapsed().as_micros()).unwrap_or(u64::MAX);
             // If the ledger cannot be written, the next essential line fails too.
-            let _ = self.ledger.note(&Line::Took { key: key.to_owned(), began_us: clock.began_us, took_us, is_send, is_ok });
+            let _ = self.ledger.note(&Line::Latency { key: key.to_owned(), began_us: clock.began_us, took_us, is_send, is_ok });
         }
     }
 
-    async fn told(&self, key: &str, n: u32, dedup: &Option<String>, sent: Sent) -> io::Result<()> {
+    async fn record_answer(&self, key: &str, n: u32, dedup: &Option<String>, sent: Sent) -> io::Result<()> {
         let call = sent.call.map(|call| call.to_string()).unwrap_or_default();
-        let told = Line::Told { key: key.to_owned(), n, call, dedup: dedup.clone(), outcome: format!("{:?}", sent.outcome) };
-        self.ledger.sure(&told).await
+        let line = Line::Acknowledged { key: key.to_owned(), n, call, dedup: dedup.clone(), outcome: format!("{:?}", sent.outcome) };
+        self.ledger.sure(&line).await
     }
 
     /// Waits until the account settles, and reads it.
-    async fn look(&mut self, key: &str) {
+    async fn wait_and_read(&mut self, key: &str) {
         let accounts = self.accounts.clone();
         // Errors and delays of the database are recorded; the checker judges them.
         let clock = Stopwatch::start();
-        let settled = self.perhaps(accounts.settled(key).within(PATIENCE).into_future()).await;
-        self.took(key, &clock, settled.map(|settled| settled.is_ok()), false);
-        let _ = self.perhaps(accounts.get(key)).await;
+        let settled = self.maybe_drop(accounts.settled(key).within(PATIENCE).into_future()).await;
+        self.record_latency(key, &clock, settled.map(|settled| settled.is_ok()), false);
+        let _ = self.maybe_drop(accounts.get(key)).await;
     }
 
     /// Drops the future after a short time in two of three cases, if this sender does so.
-    async fn perhaps<T>(&mut self, future: impl Future<Output = T>) -> Option<T> {
+    async fn maybe_drop<T>(&mut self, future: impl Future<Output = T>) -> Option<T> {
         if !self.load.drops || self.random.one_in(3) {
             return Some(future.await);
         }

@@ -10,10 +10,10 @@ use crate::sql;
 
 /// The record of an instance: the sum of its transitions.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Purse {
+pub struct Totals {
     pub cents: u64,
     pub taken: Vec<u32>,
-    /// The last accounts that a till heard from, each with the number of its last event.
+    /// The accounts that sent to a till last, each with the number of its last event.
     #[serde(default)]
     pub heard: Vec<(String, u32)>,
 }
@@ -55,70 +55,70 @@ pub struct Count {
 pub struct OnPostgres(pub bool);
 
 /// Records that the verb runs, before it does anything.
-pub async fn granted(ctx: &Ctx<'_>, ledger: &Ledger, verb: &str) -> io::Result<()> {
+pub async fn record_start(ctx: &Ctx<'_>, ledger: &Ledger, verb: &str) -> io::Result<()> {
     let (key, call) = (ctx.key().to_owned(), ctx.idempotency_key().to_owned());
-    ledger.sure(&Line::Granted { key, call, attempt: ctx.attempt(), verb: verb.to_owned() }).await
+    ledger.sure(&Line::AttemptStarted { key, call, attempt: ctx.attempt(), verb: verb.to_owned() }).await
 }
 
 /// Takes the given time, fails as often as the event says, and then records the money that it moved outside the database.
-pub async fn work(ctx: &Ctx<'_>, ledger: &Ledger, work: &Work) -> io::Result<()> {
+pub async fn do_work(ctx: &Ctx<'_>, ledger: &Ledger, work: &Work) -> io::Result<()> {
     if work.ms > 0 {
         tokio::time::sleep(Duration::from_millis(work.ms)).await;
     }
     if ctx.attempt() <= work.failures {
-        return Err(io::Error::other("it fails as it was told"));
+        return Err(io::Error::other("it fails as its event asks"));
     }
-    ledger.note(&Line::Moved { call: ctx.idempotency_key().to_owned(), attempt: ctx.attempt(), cents: work.cents })
+    ledger.note(&Line::MoneyMoved { call: ctx.idempotency_key().to_owned(), attempt: ctx.attempt(), cents: work.cents })
 }
 
 /// Records the success. Nothing after it can fail, so the attempt must never be recorded as a failure.
-pub fn done(ctx: &Ctx<'_>, ledger: &Ledger) -> Result {
-    Ok(ledger.note(&Line::Done { call: ctx.idempotency_key().to_owned(), attempt: ctx.attempt() })?)
+pub fn record_success(ctx: &Ctx<'_>, ledger: &Ledger) -> Result {
+    Ok(ledger.note(&Line::Succeeded { call: ctx.idempotency_key().to_owned(), attempt: ctx.attempt() })?)
 }
 
-pub fn remember(record: &mut Purse, work: &Work) {
+pub fn add_to_totals(record: &mut Totals, work: &Work) {
     record.cents += work.cents;
     record.taken.push(work.n);
 }
 
 #[verb]
 #[retry("20ms")]
-async fn opened(ctx: &mut Ctx<'_>, record: &mut Purse, ledger: Data<Ledger>, event: Open) -> Result {
-    granted(ctx, &ledger, "opened").await?;
-    work(ctx, &ledger, &event.0).await?;
-    remember(record, &event.0);
-    done(ctx, &ledger)
+async fn opened(ctx: &mut Ctx<'_>, record: &mut Totals, ledger: Data<Ledger>, event: Open) -> Result {
+    record_start(ctx, &ledger, "opened").await?;
+    do_work(ctx, &ledger, &event.0).await?;
+    add_to_totals(record, &event.0);
+    record_success(ctx, &ledger)
 }
 
 /// Has no retry policy, so it must not run twice.
 #[verb]
-async fn wagered(ctx: &mut Ctx<'_>, record: &mut Purse, ledger: Data<Ledger>, event: Wager) -> Result {
-    granted(ctx, &ledger, "wagered").await?;
-    work(ctx, &ledger, &event.0).await?;
-    remember(record, &event.0);
-    done(ctx, &ledger)
+async fn wagered(ctx: &mut Ctx<'_>, record: &mut Totals, ledger: Data<Ledger>, event: Wager) -> Result {
+    record_start(ctx, &ledger, "wagered").await?;
+    do_work(ctx, &ledger, &event.0).await?;
+    add_to_totals(record, &event.0);
+    record_success(ctx, &ledger)
 }
 
 #[verb]
 #[retry("20ms")]
-async fn moved(ctx: &mut Ctx<'_>, record: &mut Purse, ledger: Data<Ledger>, event: Move) -> Result {
-    granted(ctx, &ledger, "moved").await?;
-    work(ctx, &ledger, &event.0).await?;
-    remember(record, &event.0);
+async fn moved(ctx: &mut Ctx<'_>, record: &mut Totals, ledger: Data<Ledger>, event: Move) -> Result {
+    record_start(ctx, &ledger, "moved").await?;
+    do_work(ctx, &ledger, &event.0).await?;
+    add_to_totals(record, &event.0);
     if let Some(till) = event.0.till {
         let from = ctx.key().to_owned();
         ctx.send::<Till>(till_key(till), Count { work: Work { failures: 0, ms: 0, ..event.0 }, from })?;
     }
-    done(ctx, &ledger)
+    record_success(ctx, &ledger)
 }
 
 /// Writes a row of its own in the transaction of its transition.
 #[verb]
 #[retry("20ms")]
-async fn booked(ctx: &mut Ctx<'_>, record: &mut Purse, ledger: Data<Ledger>, database: Data<OnPostgres>, event: Book) -> Result {
-    granted(ctx, &ledger, "booked").await?;
-    work(ctx, &ledger, &event.0).await?;
-    remember(record, &event.0);
+async fn booked(ctx: &mut Ctx<'_>, record: &mut Totals, ledger: Data<Ledger>, database: Data<OnPostgres>, event: Book) -> Result {
+    record_start(ctx, &ledger, "booked").await?;
+    do_work(ctx, &ledger, &event.0).await?;
+    add_to_totals(record, &event.0);
     let (call, cents) = (ctx.idempotency_key().to_owned(), i64::try_from(event.0.cents).unwrap_or(i64::MAX));
     if database.0 {
         sqlx::query(sql::BOOK).bind(call).bind(cents).execute(ctx.postgres().await?).await?;
@@ -131,29 +131,29 @@ async fn booked(ctx: &mut Ctx<'_>, record: &mut Purse, ledger: Data<Ledger>, dat
 /// Blocks its thread, like a verb that calls synchronous code.
 #[verb]
 #[retry("20ms")]
-async fn stalled(ctx: &mut Ctx<'_>, record: &mut Purse, ledger: Data<Ledger>, event: Stall) -> Result {
-    granted(ctx, &ledger, "stalled").await?;
+async fn stalled(ctx: &mut Ctx<'_>, record: &mut Totals, ledger: Data<Ledger>, event: Stall) -> Result {
+    record_start(ctx, &ledger, "stalled").await?;
     std::thread::sleep(Duration::from_millis(event.0.ms));
-    remember(record, &event.0);
-    done(ctx, &ledger)
+    add_to_totals(record, &event.0);
+    record_success(ctx, &ledger)
 }
 
 /// Closes the account and sends a receipt to an instance of another machine.
 #[verb]
 #[retry("20ms")]
-async fn closed(ctx: &mut Ctx<'_>, record: &mut Purse, ledger: Data<Ledger>, event: Close) -> Result {
-    granted(ctx, &ledger, "closed").await?;
-    work(ctx, &ledger, &event.0).await?;
-    remember(record, &event.0);
+async fn closed(ctx: &mut Ctx<'_>, record: &mut Totals, ledger: Data<Ledger>, event: Close) -> Result {
+    record_start(ctx, &ledger, "closed").await?;
+    do_work(ctx, &ledger, &event.0).await?;
+    add_to_totals(record, &event.0);
     let key = ctx.key().to_owned();
     ctx.send::<Receipt>(&key, Issue(Work { failures: 0, ..event.0 }))?;
-    done(ctx, &ledger)
+    record_success(ctx, &ledger)
 }
 
 fsm! {
     /// An account through which money moves.
     pub machine Account = "account" {
-        keeps Purse;
+        keeps Totals;
         start opened | wagered;
         any(opened, wagered, moved, booked, stalled) -> moved | booked | stalled | closed;
         end closed;
@@ -163,9 +163,9 @@ fsm! {
 #[verb]
 #[retry("20ms")]
 async fn issued(ctx: &mut Ctx<'_>, ledger: Data<Ledger>, event: Issue) -> Result {
-    granted(ctx, &ledger, "issued").await?;
-    work(ctx, &ledger, &event.0).await?;
-    done(ctx, &ledger)
+    record_start(ctx, &ledger, "issued").await?;
+    do_work(ctx, &ledger, &event.0).await?;
+    record_success(ctx, &ledger)
 }
 
 fsm! {
@@ -187,23 +187,23 @@ const HEARD: usize = 200;
 /// The events of one account arrive in the order in which it sent them.
 #[verb]
 #[retry("20ms")]
-async fn counted(ctx: &mut Ctx<'_>, record: &mut Purse, ledger: Data<Ledger>, event: Count) -> Result {
-    granted(ctx, &ledger, "counted").await?;
+async fn counted(ctx: &mut Ctx<'_>, record: &mut Totals, ledger: Data<Ledger>, event: Count) -> Result {
+    record_start(ctx, &ledger, "counted").await?;
     let Count { work, from } = event;
     record.cents += work.cents;
-    let before = record.heard.iter().position(|(account, _)| *account == from).map(|place| record.heard.remove(place).1);
+    let before = record.heard.iter().position(|(account, _)| *account == from).map(|index| record.heard.remove(index).1);
     if let Some(before) = before.filter(|before| *before >= work.n) {
-        ledger.sure(&Line::Surprise { says: format!("{} hears event {} of {from} after event {before}", ctx.key(), work.n) }).await?;
+        ledger.sure(&Line::Unexpected { says: format!("{} hears event {} of {from} after event {before}", ctx.key(), work.n) }).await?;
     }
     record.heard.push((from, work.n));
     record.heard.drain(..record.heard.len().saturating_sub(HEARD));
-    done(ctx, &ledger)
+    record_success(ctx, &ledger)
 }
 
 fsm! {
     /// One of a few instances to which many accounts send, from every process.
     pub machine Till = "till" {
-        keeps Purse;
+        keeps Totals;
         start counted;
         counted -> counted;
     }

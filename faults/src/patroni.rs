@@ -15,21 +15,21 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::small::me;
+use crate::small_disk::current_user_id;
 use crate::{Failure, Skipped};
 pub use settings::NODES;
-use settings::Places;
+use settings::Ports;
 
 /// The limit for the cluster to become complete: three servers, of which one is the leader and one a synchronous standby.
 const READY: Duration = Duration::from_secs(120);
 /// The limit for a killed node to copy the data that it lacks.
 const STUCK: Duration = Duration::from_secs(25);
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The cluster. Each node is identified by its index.
 pub struct Patroni {
     folder: PathBuf,
-    places: Places,
+    ports: Ports,
     daemons: Vec<(String, Child)>,
     /// A shell that ends all processes when its input ends, which happens when the harness ends.
     guardian: Child,
@@ -73,7 +73,7 @@ impl Patroni {
         let folder = folder.join("patroni");
         fs::create_dir(&folder)?;
         // PostgreSQL refuses to run as root, and the other programs do not need root.
-        let owner = if me()? == 0 { Some(user("postgres")?) } else { None };
+        let owner = if current_user_id()? == 0 { Some(user("postgres")?) } else { None };
         if let Some((user, group)) = owner {
             chown(&folder, Some(user), Some(group))?;
         }
@@ -85,12 +85,12 @@ impl Patroni {
             .stderr(Stdio::null())
             .process_group(0)
             .spawn()?;
-        let mut cluster = Patroni { folder, places: Places::free(free_port)?, daemons: Vec::new(), guardian, owner, programs };
+        let mut cluster = Patroni { folder, ports: Ports::free(free_port)?, daemons: Vec::new(), guardian, owner, programs };
         for node in 0..NODES {
-            let words = cluster.places.etcd(node, &cluster.folder);
+            let words = cluster.ports.etcd(node, &cluster.folder);
             cluster.daemon(&format!("etcd{node}"), &cluster.programs.etcd.clone(), &words)?;
         }
-        cluster.until("etcd listens", |cluster| cluster.places.nodes.iter().all(|node| listens(node.etcd)))?;
+        cluster.until("etcd listens", |cluster| cluster.ports.nodes.iter().all(|node| listens(node.etcd)))?;
         for node in 0..NODES {
             cluster.start_node(node)?;
             if node == 0 {
@@ -99,33 +99,33 @@ impl Patroni {
         }
         cluster.until_complete()?;
         let settings = cluster.folder.join("haproxy.cfg");
-        fs::write(&settings, cluster.places.haproxy())?;
+        fs::write(&settings, cluster.ports.haproxy())?;
         let words = ["-db".to_owned(), "-f".to_owned(), settings.display().to_string()];
         cluster.daemon("haproxy", &cluster.programs.haproxy.clone(), &words)?;
-        let proxy = cluster.places.proxy;
+        let proxy = cluster.ports.proxy;
         cluster.until("haproxy listens", |_| listens(proxy))?;
         Ok(cluster)
     }
 
     /// The URL of a database through haproxy, which forwards to the leader.
     pub fn through_proxy(&self, database: &str) -> String {
-        format!("postgres://postgres@127.0.0.1:{}/{database}", self.places.proxy)
+        format!("postgres://postgres@127.0.0.1:{}/{database}", self.ports.proxy)
     }
 
     /// The URL with all three servers.
     pub fn of_all(&self, database: &str) -> String {
-        let hosts: Vec<String> = self.places.nodes.iter().map(|node| format!("127.0.0.1:{}", node.postgres)).collect();
+        let hosts: Vec<String> = self.ports.nodes.iter().map(|node| format!("127.0.0.1:{}", node.postgres)).collect();
         format!("postgres://postgres@{}/{database}?target_session_attrs=read-write", hosts.join(","))
     }
 
     /// The URL of one server.
     pub fn of(&self, node: usize, database: &str) -> String {
-        format!("postgres://postgres@127.0.0.1:{}/{database}", self.places.nodes[node].postgres)
+        format!("postgres://postgres@127.0.0.1:{}/{database}", self.ports.nodes[node].postgres)
     }
 
     /// The leader according to the nodes.
     pub fn leader(&self) -> Option<usize> {
-        (0..NODES).find(|node| rest::status(self.places.nodes[*node].rest, "/primary") == Some(200))
+        (0..NODES).find(|node| rest::status(self.ports.nodes[*node].rest, "/primary") == Some(200))
     }
 
     /// Waits until all three servers run, one of them as the leader and one as a synchronous standby.
@@ -138,7 +138,7 @@ impl Patroni {
             // After a switch, Patroni 3.0 may keep the old leader's entry about the synchronous standby and not recognise it as its own.
             // Without the entry it writes a new one.
             if self.leader().is_some() {
-                self.places.nodes.iter().find_map(|node| rest::forget_synchronous(node.etcd).ok());
+                self.ports.nodes.iter().find_map(|node| rest::forget_synchronous(node.etcd).ok());
             }
         }
         Ok(())
@@ -147,7 +147,7 @@ impl Patroni {
     fn is_complete_within(&self, time: Duration) -> bool {
         let limit = Instant::now() + time;
         loop {
-            let nodes = &self.places.nodes;
+            let nodes = &self.ports.nodes;
             if let Some(leader) = self.leader()
                 && nodes.iter().any(|node| rest::is_complete(node.rest))
                 && nodes.iter().any(|node| rest::is_synchronous_entry_of(node.etcd, &format!("node{leader}")))
@@ -157,22 +157,22 @@ impl Patroni {
             if Instant::now() > limit {
                 return false;
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
     /// Switches the leader role to another server.
     pub fn switch_over(&mut self) -> Result<(), Failure> {
         let leader = self.leader().ok_or("no node leads")?;
-        rest::switch_over(self.places.nodes[leader].rest, &format!("node{leader}"))
+        rest::switch_over(self.ports.nodes[leader].rest, &format!("node{leader}"))
     }
 
     /// Kills the node, like the loss of its machine.
     pub fn kill(&mut self, node: usize) -> Result<(), Failure> {
         self.signal(node, "KILL")?;
         let name = format!("node{node}");
-        if let Some(place) = self.daemons.iter().position(|(daemon, _)| *daemon == name) {
-            let (_, mut child) = self.daemons.remove(place);
+        if let Some(index) = self.daemons.iter().position(|(daemon, _)| *daemon == name) {
+            let (_, mut child) = self.daemons.remove(index);
             child.wait()?;
         }
         Ok(())
@@ -191,7 +191,7 @@ impl Patroni {
     /// Starts a node, also one that was killed.
     pub fn start_node(&mut self, node: usize) -> Result<(), Failure> {
         let settings = self.folder.join(format!("node{node}.yml"));
-        fs::write(&settings, self.places.patroni(node, &self.folder, &self.programs.postgres))?;
+        fs::write(&settings, self.ports.patroni(node, &self.folder, &self.programs.postgres))?;
         self.daemon(&format!("node{node}"), &self.programs.patroni.clone(), &[settings.display().to_string()])
     }
 
@@ -229,7 +229,7 @@ impl Patroni {
             if Instant::now() > limit {
                 return Err(format!("not so within {READY:?}: {what}; logs are in {}", self.folder.display()).into());
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
         Ok(())
     }

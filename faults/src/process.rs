@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use serde::Serialize;
 
 use crate::Failure;
-use crate::child::REST;
+use crate::child::STOP_SENDING;
 
 /// A child process that runs this same program.
 pub struct Process {
@@ -55,9 +55,9 @@ impl Process {
     }
 
     /// Tells it to send nothing more. A process that has ended needs no message.
-    pub fn rest(&mut self) {
+    pub fn stop_sending(&mut self) {
         if let Some(input) = &mut self.child.stdin {
-            let _ = writeln!(input, "{REST}");
+            let _ = writeln!(input, "{STOP_SENDING}");
         }
     }
 

@@ -15,8 +15,8 @@ use tokio::net::{TcpListener, TcpStream, UnixStream};
 use crate::Failure;
 use crate::random::Random;
 pub use cut::Cuts;
-use cut::{Delivery, Place, Watch};
-use wire::{Frame, Half, Startup};
+use cut::{ConnectionState, CutPoint, Delivery};
+use wire::{Frame, Startup, WireReader};
 
 /// The settings of a proxy.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -33,7 +33,7 @@ pub struct Spec {
 }
 
 /// The file with one line for each cut.
-pub fn cuts_of(spec: &Spec) -> PathBuf {
+pub fn cuts_file(spec: &Spec) -> PathBuf {
     spec.folder.join(format!("{}.cuts", spec.name))
 }
 
@@ -50,8 +50,8 @@ pub fn run(spec: &Spec) -> Result<(), Failure> {
 async fn listen(spec: &Spec) -> Result<(), Failure> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("{}", listener.local_addr()?.port());
-    let done = File::options().create(true).append(true).open(cuts_of(spec))?;
-    let shared = Arc::new(Shared { spec: spec.clone(), random: Mutex::new(Random::new(spec.seed)), done });
+    let cut_log = File::options().create(true).append(true).open(cuts_file(spec))?;
+    let shared = Arc::new(Shared { spec: spec.clone(), random: Mutex::new(Random::new(spec.seed)), cut_log });
     loop {
         let (client, _) = listener.accept().await?;
         let shared = Arc::clone(&shared);
@@ -63,23 +63,23 @@ async fn listen(spec: &Spec) -> Result<(), Failure> {
 struct Shared {
     spec: Spec,
     random: Mutex<Random>,
-    done: File,
+    cut_log: File,
 }
 
 impl Shared {
     async fn forward(&self, mut client: TcpStream) -> io::Result<()> {
-        let Some(startup) = self.greet(&mut client).await? else { return Ok(()) };
+        let Some(startup) = self.read_startup(&mut client).await? else { return Ok(()) };
         let mut server = UnixStream::connect(&self.spec.server).await?;
         server.write_all(&startup).await?;
         client.set_nodelay(true)?;
         let (from_client, mut to_client) = client.into_split();
         let (from_server, mut to_server) = server.into_split();
-        let (mut from_client, mut from_server) = (Half::new(from_client), Half::new(from_server));
-        let mut watch = Watch::default();
+        let (mut from_client, mut from_server) = (WireReader::new(from_client), WireReader::new(from_server));
+        let mut state = ConnectionState::default();
         loop {
             let (deliveries, is_to_server) = tokio::select! {
-                frames = from_client.frames() => (self.judge(frames?, |frame, random| watch.asked(frame, &self.spec.cuts, random)), true),
-                frames = from_server.frames() => (self.judge(frames?, |frame, _| watch.answered(frame)), false),
+                frames = from_client.frames() => (self.decide(frames?, |frame, random| state.on_request(frame, &self.spec.cuts, random)), true),
+                frames = from_server.frames() => (self.decide(frames?, |frame, _| state.on_answer(frame)), false),
             };
             for (frame, delivery) in deliveries {
                 let bytes = match delivery {
@@ -92,24 +92,24 @@ impl Shared {
                 } else {
                     to_client.write_all(bytes).await?;
                 }
-                if let Delivery::CutBefore(place) | Delivery::CutInside(place) | Delivery::CutBehind(place) = delivery {
-                    return self.write_down(place);
+                if let Delivery::CutBefore(cut_point) | Delivery::CutInside(cut_point) | Delivery::CutBehind(cut_point) = delivery {
+                    return self.record_cut(cut_point);
                 }
             }
         }
     }
 
-    fn judge(&self, frames: Vec<Frame>, mut judge: impl FnMut(&Frame, &mut Random) -> Delivery) -> Vec<(Frame, Delivery)> {
+    fn decide(&self, frames: Vec<Frame>, mut decide: impl FnMut(&Frame, &mut Random) -> Delivery) -> Vec<(Frame, Delivery)> {
         let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
-        let judged = frames.into_iter().map(|frame| {
-            let delivery = judge(&frame, &mut random);
+        let decided = frames.into_iter().map(|frame| {
+            let delivery = decide(&frame, &mut random);
             (frame, delivery)
         });
-        judged.collect()
+        decided.collect()
     }
 
     /// Refuses encryption and returns the startup message. `None` if the client does not want a session.
-    async fn greet(&self, client: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
+    async fn read_startup(&self, client: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
         loop {
             let length = client.read_u32().await?;
             let mut body = vec![0; usize::try_from(length).unwrap_or(0).saturating_sub(4)];
@@ -122,7 +122,7 @@ impl Shared {
         }
     }
 
-    fn write_down(&self, place: Place) -> io::Result<()> {
-        (&self.done).write_all(format!("{place:?}\n").as_bytes())
+    fn record_cut(&self, cut_point: CutPoint) -> io::Result<()> {
+        (&self.cut_log).write_all(format!("{cut_point:?}\n").as_bytes())
     }
 }

@@ -4,7 +4,7 @@ use fsm::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::ledger::Ledger;
-use crate::machine::{Purse, Work, done, granted, remember, work};
+use crate::machine::{Totals, Work, add_to_totals, do_work, record_start, record_success};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Order(pub Work);
@@ -15,44 +15,44 @@ pub struct Cancel(pub Work);
 
 #[verb]
 #[retry("20ms")]
-async fn ordered(ctx: &mut Ctx<'_>, record: &mut Purse, ledger: Data<Ledger>, event: Order) -> Result {
-    granted(ctx, &ledger, "ordered").await?;
-    work(ctx, &ledger, &event.0).await?;
-    remember(record, &event.0);
-    done(ctx, &ledger)
+async fn ordered(ctx: &mut Ctx<'_>, record: &mut Totals, ledger: Data<Ledger>, event: Order) -> Result {
+    record_start(ctx, &ledger, "ordered").await?;
+    do_work(ctx, &ledger, &event.0).await?;
+    add_to_totals(record, &event.0);
+    record_success(ctx, &ledger)
 }
 
 #[verb]
 #[retry("20ms")]
-async fn charged(ctx: &mut Ctx<'_>, record: &mut Purse, ledger: Data<Ledger>, event: Charge) -> Result {
-    granted(ctx, &ledger, "charged").await?;
-    work(ctx, &ledger, &event.0).await?;
-    remember(record, &event.0);
-    done(ctx, &ledger)
+async fn charged(ctx: &mut Ctx<'_>, record: &mut Totals, ledger: Data<Ledger>, event: Charge) -> Result {
+    record_start(ctx, &ledger, "charged").await?;
+    do_work(ctx, &ledger, &event.0).await?;
+    add_to_totals(record, &event.0);
+    record_success(ctx, &ledger)
 }
 
 #[verb]
 #[retry("20ms")]
-async fn cancelled(ctx: &mut Ctx<'_>, record: &mut Purse, ledger: Data<Ledger>, event: Cancel) -> Result {
-    granted(ctx, &ledger, "cancelled").await?;
-    work(ctx, &ledger, &event.0).await?;
-    remember(record, &event.0);
-    done(ctx, &ledger)
+async fn cancelled(ctx: &mut Ctx<'_>, record: &mut Totals, ledger: Data<Ledger>, event: Cancel) -> Result {
+    record_start(ctx, &ledger, "cancelled").await?;
+    do_work(ctx, &ledger, &event.0).await?;
+    add_to_totals(record, &event.0);
+    record_success(ctx, &ledger)
 }
 
 #[verb]
 #[retry("20ms")]
-async fn refunded(ctx: &mut Ctx<'_>, record: &mut Purse, ledger: Data<Ledger>, event: Cancel) -> Result {
-    granted(ctx, &ledger, "refunded").await?;
-    work(ctx, &ledger, &event.0).await?;
-    remember(record, &event.0);
-    done(ctx, &ledger)
+async fn refunded(ctx: &mut Ctx<'_>, record: &mut Totals, ledger: Data<Ledger>, event: Cancel) -> Result {
+    record_start(ctx, &ledger, "refunded").await?;
+    do_work(ctx, &ledger, &event.0).await?;
+    add_to_totals(record, &event.0);
+    record_success(ctx, &ledger)
 }
 
 fsm! {
     /// A purchase that can be cancelled at any time.
     pub machine Purchase = "purchase" {
-        keeps Purse;
+        keeps Totals;
         start ordered;
         ordered -> charged;
         on Cancel {

@@ -9,10 +9,10 @@ use crate::test_server::Folder;
 pub struct Report {
     pub took: Duration,
     pub transitions: usize,
-    pub told: usize,
+    pub acknowledged: usize,
     pub executed: usize,
     pub lost: usize,
-    pub looks: usize,
+    pub invariant_checks: usize,
     pub notes: Vec<String>,
     /// The violations that were found.
     pub findings: Vec<String>,
@@ -28,7 +28,7 @@ impl Report {
     }
 
     /// Returns true if there are no findings. If there are, the run's folder is kept.
-    pub fn is_whole(&mut self) -> bool {
+    pub fn is_clean(&mut self) -> bool {
         self.folder.is_kept = !self.findings.is_empty();
         self.findings.is_empty()
     }
@@ -36,9 +36,13 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Report { took, transitions, told, executed, lost, looks, .. } = self;
-        write!(f, "{:.1} s: {transitions} transitions, {told} acknowledged, {executed} executions, {lost} lost", took.as_secs_f32())?;
-        write!(f, ", invariants looked at {looks} times")?;
+        let Report { took, transitions, acknowledged, executed, lost, invariant_checks, .. } = self;
+        write!(
+            f,
+            "{:.1} s: {transitions} transitions, {acknowledged} acknowledged, {executed} executions, {lost} lost",
+            took.as_secs_f32()
+        )?;
+        write!(f, ", invariants looked at {invariant_checks} times")?;
         self.notes.iter().try_for_each(|note| write!(f, ", {note}"))?;
         self.findings.iter().try_for_each(|finding| write!(f, "\n    {finding}"))?;
         if self.folder.is_kept { write!(f, "\n    ledgers and logs are kept in {}", self.folder.path().display()) } else { Ok(()) }

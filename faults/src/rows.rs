@@ -7,7 +7,7 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ColumnIndex, ConnectOptions, Connection, Database, Decode, Row, Type};
 use uuid::Uuid;
 
-use crate::machine::{Purse, Work};
+use crate::machine::{Totals, Work};
 use crate::{Failure, sql};
 
 /// An instance of one of the machines.
@@ -18,7 +18,7 @@ pub struct Instance {
     pub status: String,
     pub state: Option<String>,
     pub version: i64,
-    pub record: Option<Purse>,
+    pub record: Option<Totals>,
     pub error: Option<String>,
     pub waiting: i64,
 }
@@ -96,7 +96,7 @@ impl Db {
     }
 
     /// Runs a statement with these parameters.
-    pub async fn run_of(&mut self, statement: &'static str, numbers: &[i64]) -> Result<(), Failure> {
+    pub async fn run_with(&mut self, statement: &'static str, numbers: &[i64]) -> Result<(), Failure> {
         on!(self, conn => {
             let query = numbers.iter().fold(sqlx::query(statement), |query, number| query.bind(*number));
             query.execute(conn).await?;

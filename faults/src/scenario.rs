@@ -34,7 +34,7 @@ type Running<'g> = Pin<Box<dyn Future<Output = Result<Report, Failure>> + 'g>>;
 pub struct Scenario {
     pub name: &'static str,
     /// The fault, and the scenario's own requirement beside the checker's rules.
-    pub says: &'static str,
+    pub description: &'static str,
     pub on: &'static [Kind],
     pub run: for<'g> fn(&'g mut TestServer, Kind, Size) -> Running<'g>,
 }
@@ -44,10 +44,10 @@ const POSTGRES: &[Kind] = &[Kind::Postgres];
 const SQLITE: &[Kind] = &[Kind::Sqlite];
 
 macro_rules! scenarios {
-    ($($name:literal $on:ident $run:path, $says:literal;)*) => {
+    ($($name:literal $on:ident $run:path, $description:literal;)*) => {
         /// All scenarios in the order in which they run.
         pub const ALL: &[Scenario] = &[$(
-            Scenario { name: $name, says: $says, on: $on, run: |test_server, kind, size| Box::pin($run(test_server, kind, size)) },
+            Scenario { name: $name, description: $description, on: $on, run: |test_server, kind, size| Box::pin($run(test_server, kind, size)) },
         )*];
     };
 }

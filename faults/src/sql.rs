@@ -35,8 +35,8 @@ pub const REJECTED: &str = "select instance_id, call_id, detail from fsm_history
 /// The number of committed transitions.
 pub const TRANSITIONS: &str = "select cast(coalesce(sum(version), 0) as bigint) from fsm_instances";
 
-/// The number of items that prevent rest: live attempts, timers, and events that wait for room or for running instances.
-pub const UNREST: &str = "
+/// The number of rows that show unfinished work: live attempts, timers, and events that wait for room or for running instances.
+pub const UNSETTLED: &str = "
     select
         (select count(*) from fsm_instances where is_open)
         + (select count(*) from fsm_timers)
@@ -58,7 +58,7 @@ pub const PAUSE_SCHEDULES: &str = "update fsm_schedules set paused = not paused 
 pub const MOMENTS: &str = "select count(*) from fsm_instances where machine = 'bell'";
 
 /// Some of the live attempts.
-pub const RESTLESS: &str = "
+pub const SOME_LIVE_ATTEMPTS: &str = "
     select machine || ' ' || verb || ' attempt ' || cast(attempt as text) || ' ' || attempt_state
     from fsm_instances
     where is_open
@@ -128,7 +128,7 @@ pub const STALLED: &str = "select count(*) from fsm_async_calls where verb = 'st
 
 /// The number of connections that the pooler holds to this database.
 pub const SESSIONS: &str =
-    "select count(*) from pg_stat_activity where datname = current_database() and application_name <> 'patrol' and pid <> pg_backend_pid()";
+    "select count(*) from pg_stat_activity where datname = current_database() and application_name <> 'checks' and pid <> pg_backend_pid()";
 
 /// The number of instances that ended long ago.
 pub const FILLED: i64 = 100;

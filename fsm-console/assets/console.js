@@ -84,13 +84,36 @@ function isChanged(field) {
   return field.tagName === "SELECT" ? [...field.options].some((option) => option.selected !== option.defaultSelected && option.index > 0) : field.value !== field.defaultValue;
 }
 
+// The parts of a section that can have the focus. Those that scroll can, too.
+function focusable(section) {
+  return [...section.querySelectorAll("a[href], button, input:not([type=hidden]), select, textarea, summary, .wide, pre")];
+}
+
+// What stays of a part when its section is replaced.
+function identity(part) {
+  const own = { BUTTON: part.textContent, INPUT: part.type === "checkbox" ? part.value : "", DIV: part.className }[part.tagName];
+  return [part.tagName, part.getAttribute("href"), part.name, own].join("\n");
+}
+
+// Finds the part that has the focus, and returns a function that gives it back to its successor.
+function keepFocus(section) {
+  const active = document.activeElement;
+  if (!section.contains(active)) return () => {};
+  const alike = () => focusable(section).filter((part) => identity(part) === kept);
+  const kept = identity(active);
+  const place = alike().indexOf(active);
+  return () => {
+    const left = alike();
+    left[Math.min(place, left.length - 1)]?.focus({ preventScroll: true });
+  };
+}
+
 function replace(section, html) {
   const scrolled = [...section.querySelectorAll(".wide, pre")].map((part) => [part.scrollLeft, part.scrollTop]);
   const open = [...section.querySelectorAll("details")].map((details) => details.open);
   const typed = new Map(fields(section).filter(isChanged).map((field) => [field.name, field.value]));
   const checked = new Set([...section.querySelectorAll("input:checked")].map((box) => box.value));
-  const active = section.contains(document.activeElement) ? document.activeElement : null;
-  const [row, box] = [active?.getAttribute("href"), active?.type === "checkbox" ? active.value : null];
+  const restoreFocus = keepFocus(section);
   section.innerHTML = html;
   section.querySelectorAll(".wide, pre").forEach((part, place) => { if (scrolled[place]) [part.scrollLeft, part.scrollTop] = scrolled[place]; });
   section.querySelectorAll("details").forEach((details, place) => { details.open = open[place] ?? false; });
@@ -99,11 +122,8 @@ function replace(section, html) {
     // An event that does not fit any more is not chosen again.
     if (value !== undefined && (field.tagName !== "SELECT" || [...field.options].some((option) => option.value === value && !option.disabled))) field.value = value;
   }
-  for (const one of section.querySelectorAll("input[type=checkbox]")) {
-    one.checked = checked.has(one.value);
-    if (one.value === box) one.focus();
-  }
-  if (row) section.querySelector(`a[href="${CSS.escape(row)}"]`)?.focus();
+  for (const one of section.querySelectorAll("input[type=checkbox]")) one.checked = checked.has(one.value);
+  restoreFocus();
 }
 
 // The pause lets a click reach the button that was pressed, before its section is replaced.
@@ -141,6 +161,33 @@ document.addEventListener("visibilitychange", () => (document.hidden ? disconnec
 addEventListener("pagehide", () => disconnect(""));
 addEventListener("pageshow", connect);
 connect();
+
+// --- The sliders of the simulator. Each writes the text of its field, and the outcome follows. ---
+
+let simulation = 0;
+
+async function simulate(form) {
+  const mine = ++simulation;
+  const url = `${location.pathname}?${new URLSearchParams(new FormData(form))}`;
+  const answer = await fetch(url).catch(() => null);
+  const html = await answer?.text().catch(() => "");
+  const outcome = answer?.ok && new DOMParser().parseFromString(html, "text/html").getElementById("attempts");
+  // A newer setting counts.
+  if (!outcome || mine !== simulation) return;
+  document.getElementById("attempts").replaceWith(outcome);
+  history.replaceState(null, "", url);
+}
+
+for (const field of document.querySelectorAll(".sliders [data-steps]")) {
+  const steps = field.dataset.steps.split(" ");
+  const slider = document.createElement("input");
+  Object.assign(slider, { type: "range", min: 0, max: steps.length - 1, ariaLabel: `slider: ${field.parentElement.textContent.trim()}` });
+  const follow = () => { if (steps.includes(field.value.trim())) slider.value = steps.indexOf(field.value.trim()); };
+  follow();
+  slider.addEventListener("input", () => { field.value = steps[slider.value]; simulate(field.form); });
+  field.addEventListener("input", () => { follow(); simulate(field.form); });
+  field.after(slider);
+}
 
 // --- Keys ---
 

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::extract::{Path, RawForm};
 use axum::http::StatusCode;
@@ -16,11 +15,11 @@ use maud::html;
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use serde_json::Value;
-use tokio::sync::Mutex;
 use uuid::Uuid;
 
 use crate::access::Action;
 use crate::act::{act_of, operate};
+use crate::bulk_runs::BulkRun;
 use crate::format::{clean, grouped};
 use crate::layout::{Page, document, failed, said, token};
 use crate::pages::instances::{Facets, SELECTED};
@@ -34,19 +33,8 @@ const TYPED_ABOVE: usize = 100;
 /// The number of instances that are read at a time, and of acts that are carried out at a time.
 const PAGE: u32 = 500;
 const AT_A_TIME: usize = 32;
-/// The maximum number of bulk acts that are kept for their pages.
-const MOST_RUNS: usize = 100;
 /// The maximum number of refusals and keys that a page shows.
 const SHOWN: usize = 200;
-
-/// An act on many instances that was begun.
-pub(crate) struct BulkRun {
-    machine: String,
-    action: String,
-    total: usize,
-    done: AtomicUsize,
-    refused: Mutex<Vec<(String, String)>>,
-}
 
 #[derive(Deserialize)]
 struct Wanted {
@@ -89,7 +77,7 @@ impl Wanted {
         }
     }
 
-    /// What the plan says again when the user confirms it.
+    /// The fields of the plan, which the confirmation repeats.
     fn repeated(&self) -> Vec<(&str, Cow<'_, str>)> {
         let fixed = self.facets.pairs().into_iter().chain([("action", self.action.as_str()), ("only", self.only.as_str())]);
         let selected = self.selected.iter().map(|key| ("key", Cow::Owned(encoded(key))));
@@ -117,7 +105,7 @@ async fn matching(admin: &Admin, facets: &Facets) -> Result<(Vec<String>, bool),
     }
 }
 
-/// What a form asks for, if the user may do it.
+/// The act that a form asks for, if the user may do it.
 fn permitted(asked: &Asked, form: &[u8]) -> Result<(Wanted, Act), (StatusCode, &'static str)> {
     if !asked.may(Action::ActOnMany) {
         return Err((StatusCode::FORBIDDEN, "you may not act on many instances at once"));
@@ -189,20 +177,8 @@ pub(crate) async fn begin(asked: Asked, RawForm(form): RawForm) -> Response {
         let text = format!("{} instances match now, and `{}` were confirmed: nothing was done", keys.len(), wanted.confirmed.trim());
         return said(&asked, StatusCode::CONFLICT, &text);
     }
-    let run = Arc::new(BulkRun {
-        machine: wanted.facets.machine,
-        action: wanted.action,
-        total: keys.len(),
-        done: AtomicUsize::new(0),
-        refused: Mutex::default(),
-    });
-    let id = Uuid::new_v4();
-    let mut runs = asked.shared.bulk_runs.lock().await;
-    if runs.len() >= MOST_RUNS {
-        runs.retain(|_, run| run.done.load(Ordering::Relaxed) < run.total);
-    }
-    runs.insert(id, Arc::clone(&run));
-    drop(runs);
+    let run = Arc::new(BulkRun::new(wanted.facets.machine, wanted.action, keys.len()));
+    let id = asked.shared.bulk_runs.keep(Arc::clone(&run)).await;
     let (acting, reason) = (asked.clone(), wanted.reason);
     tokio::spawn(async move {
         let (acting, run, reason, act) = (&acting, &run, &reason, &act);
@@ -211,7 +187,7 @@ pub(crate) async fn begin(asked: Asked, RawForm(form): RawForm) -> Response {
                 if let Err(error) = operate(acting, &run.machine, &key, act.clone(), reason).await {
                     run.refused.lock().await.push((key, error.to_string()));
                 }
-                run.done.fetch_add(1, Ordering::Relaxed);
+                run.count();
             })
             .await;
     });
@@ -231,8 +207,8 @@ pub(crate) async fn show(asked: Asked, Path(id): Path<Uuid>) -> Response {
 
 /// Shows the progress of a bulk act.
 pub(crate) async fn page(asked: &Asked, admin: &Admin, id: Uuid) -> Option<Page> {
-    let run = Arc::clone(asked.shared.bulk_runs.lock().await.get(&id)?);
-    let done = run.done.load(Ordering::Relaxed);
+    let run = asked.shared.bulk_runs.get(id).await?;
+    let done = run.done();
     let refused = run.refused.lock().await;
     let progress = html! {
         p { (grouped(done as u64)) " of " (grouped(run.total as u64)) " done, " (refused.len()) " refused." }

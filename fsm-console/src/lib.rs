@@ -27,6 +27,7 @@ mod access;
 mod act;
 mod assets;
 mod bulk;
+mod bulk_runs;
 mod format;
 mod layout;
 mod live;
@@ -36,6 +37,7 @@ mod probes;
 mod schedules;
 mod secure;
 mod shared;
+mod turns;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -18,11 +19,14 @@ use serde_json::json;
 use crate::layout::Page;
 use crate::pages;
 use crate::shared::{Asked, Shared};
+use crate::turns::Turn;
 
 /// The pause between two renderings of the page. It limits a browser to two updates a second, however busy the engine is.
 const PAUSE: Duration = Duration::from_millis(500);
 /// The maximum pause. The pause doubles after each rendering without a change.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// The time after which a stream that waits for its turn checks whether the program shuts down.
+const SHUTDOWN_CHECK: Duration = Duration::from_secs(1);
 /// The maximum number of open streams. Further streams are refused.
 const MOST_STREAMS: usize = 1000;
 
@@ -67,14 +71,10 @@ fn updates(state: State) -> impl Stream<Item = Result<Event, Infallible>> {
             if !std::mem::take(&mut state.is_first) {
                 tokio::time::sleep(state.pause).await;
             }
-            let Ok(admin) = state.asked.admin().await else { return None };
-            // An open stream must not delay the shutdown of the server.
-            if EngineAccess::from(&*admin).health().is_shutting_down {
-                return None;
-            }
+            let turn = state.turn().await?;
             // If the page cannot be rendered, the stream ends and the browser tries again with backoff.
-            let page = tokio::time::timeout(pages::LIMIT, pages::render(&state.asked, &admin, &state.page)).await.ok()?.ok()?;
-            drop(admin);
+            let page = tokio::time::timeout(pages::LIMIT, state.render()).await.ok()??;
+            drop(turn);
             let now = page.now;
             let changed = state.changed(page);
             state.pause = if changed.is_empty() { (state.pause * 2).min(LONGEST_PAUSE) } else { PAUSE };
@@ -87,6 +87,27 @@ fn updates(state: State) -> impl Stream<Item = Result<Event, Infallible>> {
 }
 
 impl State {
+    /// Waits for a turn; `None` if the program shuts down meanwhile, because an open stream must not delay that.
+    async fn turn(&self) -> Option<Turn> {
+        let mut turn = pin!(self.asked.shared.turns.take());
+        loop {
+            match tokio::time::timeout(SHUTDOWN_CHECK, turn.as_mut()).await {
+                Ok(turn) => return Some(turn),
+                Err(_) if self.asked.shared.is_shutting_down() => return None,
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// The page as it is now; `None` if it cannot be rendered, or if the program shuts down.
+    async fn render(&self) -> Option<Page> {
+        let admin = self.asked.admin_without_permit().await.ok()?;
+        if EngineAccess::from(&admin).health().is_shutting_down {
+            return None;
+        }
+        pages::render(&self.asked, &admin, &self.page).await.ok()
+    }
+
     /// The sections that differ from those that were last sent. Relative times do not count, because the script updates them.
     fn changed(&mut self, page: Page) -> Vec<serde_json::Value> {
         let mut changed = Vec::new();

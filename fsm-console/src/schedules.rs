@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use fsm_core::time::Timestamp;
 use fsm_runtime::admin::schedules::{ScheduleAct, ScheduleState};
-use fsm_runtime::store::schedules::ScheduleRow;
+use fsm_store::schedules::ScheduleRow;
 use maud::{Markup, html};
 use serde::Deserialize;
 
@@ -38,7 +38,7 @@ pub(crate) async fn act(asked: Asked, Form(wanted): Form<Wanted>) -> Response {
     }
     let Some(act) = act_of(&wanted.action) else { return said(&asked, StatusCode::BAD_REQUEST, "there is no such act") };
     let actor = Some(asked.actor.name.as_str()).filter(|name| !name.is_empty());
-    let done = match asked.acting().await {
+    let done = match asked.admin_without_permit().await {
         Ok(admin) => admin.operate_schedule(&wanted.name, act, actor).await,
         Err(error) => Err(error),
     };
@@ -89,7 +89,7 @@ fn last(asked: &Asked, row: &ScheduleRow, now: Timestamp) -> Markup {
 
 /// The state with its icon and its word, and the reason if the last moment could not be sent.
 fn state(row: &ScheduleRow, now: Timestamp) -> Markup {
-    let state = row.state(now);
+    let state = ScheduleState::of(row, now);
     let (class, icon) = match state {
         ScheduleState::Active => ("running", "●"),
         ScheduleState::Paused => ("paused", "‖"),
@@ -103,7 +103,7 @@ fn state(row: &ScheduleRow, now: Timestamp) -> Markup {
 }
 
 fn buttons(asked: &Asked, row: &ScheduleRow, now: Timestamp) -> Markup {
-    let acts: &[(&str, &str)] = match (row.state(now), row.paused) {
+    let acts: &[(&str, &str)] = match (ScheduleState::of(row, now), row.paused) {
         (ScheduleState::Undeclared, _) => &[("forget", "Forget")],
         (_, true) => &[("resume", "Resume"), ("trigger", "Trigger")],
         (_, false) => &[("pause", "Pause"), ("trigger", "Trigger")],

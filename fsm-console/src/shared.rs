@@ -1,6 +1,5 @@
 //! The state that all requests of one console share.
 
-use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -9,13 +8,15 @@ use std::time::{Duration, Instant};
 use axum::extract::{FromRequestParts, NestedPath};
 use axum::http::request::Parts;
 use fsm_runtime::admin::{Admin, Opening};
+use fsm_runtime::engine_access::EngineAccess;
 use fsm_runtime::error::Error;
-use tokio::sync::{Mutex, OwnedSemaphorePermit, RwLock, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, RwLock, Semaphore};
 use uuid::Uuid;
 
 use crate::access::{Access, Action, Actor, Authentication, may};
-use crate::bulk::BulkRun;
+use crate::bulk_runs::BulkRuns;
 use crate::path::Base;
+use crate::turns::Turns;
 
 /// The time for which the list of machines is used before it is read again.
 const MACHINES_FRESH: Duration = Duration::from_secs(10);
@@ -34,10 +35,12 @@ pub(crate) struct Shared {
     /// The token that proves that a form came from a page of this console.
     pub(crate) token: String,
     admin: RwLock<Option<(Instant, Admin)>>,
-    pub(crate) bulk_runs: Mutex<HashMap<Uuid, Arc<BulkRun>>>,
+    pub(crate) bulk_runs: BulkRuns,
     /// The number of open event streams.
     pub(crate) streams: AtomicUsize,
     reads: Arc<Semaphore>,
+    /// The turns of the open streams.
+    pub(crate) turns: Turns,
 }
 
 impl Shared {
@@ -56,9 +59,10 @@ impl Shared {
             trace_url,
             token: Uuid::new_v4().simple().to_string(),
             admin: RwLock::default(),
-            bulk_runs: Mutex::default(),
+            bulk_runs: BulkRuns::default(),
             streams: AtomicUsize::new(0),
             reads: Arc::new(Semaphore::new(READS_AT_A_TIME)),
+            turns: Turns::default(),
         }
     }
 
@@ -78,6 +82,12 @@ impl Shared {
         };
         *kept = Some((Instant::now(), admin.clone()));
         Ok(admin)
+    }
+
+    /// True if the program that serves this console is known to shut down.
+    pub(crate) fn is_shutting_down(&self) -> bool {
+        let admin = self.admin.try_read();
+        admin.is_ok_and(|admin| admin.as_ref().is_some_and(|(_, admin)| EngineAccess::from(admin).health().is_shutting_down))
     }
 }
 
@@ -114,8 +124,8 @@ impl Asked {
         Ok(Reading { admin: self.shared.admin().await?, _permit: permit })
     }
 
-    /// Returns the connection for acts. Acts go through the program's own queue and do not count against the limit of reads.
-    pub(crate) async fn acting(&self) -> Result<Admin, Error> {
+    /// Returns the connection for what has a limit of its own: acts, which go through the program's queue, and live updates.
+    pub(crate) async fn admin_without_permit(&self) -> Result<Admin, Error> {
         self.shared.admin().await
     }
 }

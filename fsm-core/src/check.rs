@@ -18,7 +18,7 @@ pub struct Graph {
 
 /// The location of a mistake: an index into the list of that name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum Location {
     /// The graph as a whole.
     Graph,
     /// A name under `starts`.
@@ -37,7 +37,7 @@ pub enum Place {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mistake {
     /// The location.
-    pub place: Place,
+    pub location: Location,
     /// The message: what is rejected, and what is expected.
     pub message: String,
     /// The advice: a declaration that would be accepted.
@@ -64,8 +64,8 @@ pub fn check(graph: &Graph) -> Vec<Mistake> {
 
 /// The sets of names that the rules need, computed once.
 struct Names<'g> {
-    /// The states that a start or an edge enters, each with the first place that does, in that order.
-    entered: Vec<(&'g str, Place)>,
+    /// The states that a start or an edge enters, each with the first location that does, in that order.
+    entered: Vec<(&'g str, Location)>,
     /// The names that no start and no edge enters, each with the state that was probably meant.
     unknown: BTreeMap<&'g str, Option<&'g str>>,
     /// Those of `unknown` that are right, each with the entered state that is its misspelling.
@@ -76,10 +76,10 @@ struct Names<'g> {
 
 impl<'g> Names<'g> {
     fn of(graph: &'g Graph) -> Names<'g> {
-        let starts = graph.starts.iter().enumerate().map(|(i, start)| (start.as_str(), Place::Start(i)));
-        let targets = graph.edges.iter().enumerate().map(|(i, (_, to))| (to.as_str(), Place::EdgeTo(i)));
+        let starts = graph.starts.iter().enumerate().map(|(i, start)| (start.as_str(), Location::Start(i)));
+        let targets = graph.edges.iter().enumerate().map(|(i, (_, to))| (to.as_str(), Location::EdgeTo(i)));
         let mut known = BTreeSet::new();
-        let entered: Vec<(&str, Place)> = starts.chain(targets).filter(|(name, _)| known.insert(*name)).collect();
+        let entered: Vec<(&str, Location)> = starts.chain(targets).filter(|(name, _)| known.insert(*name)).collect();
         let named = graph.edges.iter().map(|(from, _)| from).chain(&graph.ends).chain(&graph.stays).map(String::as_str);
         let unknown: BTreeMap<&str, Option<&str>> =
             named.filter(|name| !known.contains(name)).map(|name| (name, nearest(name, known.iter().copied()))).collect();
@@ -121,7 +121,7 @@ fn the_machine_is_not_empty(graph: &Graph, _: &Names<'_>) -> Vec<Mistake> {
     }
     let message = "the machine is empty: a machine has at least one state that it starts in";
     let help = "declare `start a;`, edges like `a -> b;` and `end b;`";
-    vec![mistake(Place::Graph, message, help)]
+    vec![mistake(Location::Graph, message, help)]
 }
 
 fn there_is_a_start(graph: &Graph, names: &Names<'_>) -> Vec<Mistake> {
@@ -131,7 +131,7 @@ fn there_is_a_start(graph: &Graph, names: &Names<'_>) -> Vec<Mistake> {
     let first = graph.edges.first().map(|(from, _)| from).or(graph.ends.first());
     let first = first.map_or("a", |name| names.meant(name));
     vec![mistake(
-        Place::Graph,
+        Location::Graph,
         "no start: no state of the machine is one that an instance can begin in",
         format!("declare `start {first};`"),
     )]
@@ -140,37 +140,37 @@ fn there_is_a_start(graph: &Graph, names: &Names<'_>) -> Vec<Mistake> {
 fn every_state_is_entered(graph: &Graph, names: &Names<'_>) -> Vec<Mistake> {
     // Without a start, nothing enters the first states. `there_is_a_start` reports that already.
     let is_unknown = |name: &str| names.unknown.contains_key(name) && (!graph.starts.is_empty() || names.meant(name) != name);
-    let froms = graph.edges.iter().enumerate().map(|(i, (from, _))| (from, Place::EdgeFrom(i)));
-    let ends = graph.ends.iter().enumerate().map(|(i, end)| (end, Place::End(i)));
-    let stays = graph.stays.iter().enumerate().map(|(i, state)| (state, Place::Stay(i)));
+    let froms = graph.edges.iter().enumerate().map(|(i, (from, _))| (from, Location::EdgeFrom(i)));
+    let ends = graph.ends.iter().enumerate().map(|(i, end)| (end, Location::End(i)));
+    let stays = graph.stays.iter().enumerate().map(|(i, state)| (state, Location::Stay(i)));
     let is_right = |name: &str| names.misspelled.values().any(|right| *right == name);
     let mut reported = BTreeSet::new();
-    // If both names may be right, one place is enough.
+    // If both names may be right, one location is enough.
     let mut is_first_report = |name: &'_ String| !names.unsure.contains(name.as_str()) || reported.insert(name.clone());
     let unknown: Vec<_> =
         froms.chain(stays).chain(ends).filter(|(name, _)| is_unknown(name) && !is_right(name) && is_first_report(name)).collect();
-    let unknown = unknown.into_iter().map(|(name, place)| {
+    let unknown = unknown.into_iter().map(|(name, location)| {
         let states = listed(names.entered.iter().map(|(name, _)| names.misspelled.get(name).copied().unwrap_or(name)));
         match names.meant(name) {
             meant if names.unsure.contains(name.as_str()) => {
                 let message =
                     format!("`{name}` and `{meant}` are spelled alike: nothing enters `{name}`, and one of them is probably misspelled");
-                mistake(place, message, format!("write `{meant}` here, or `{name}` where `{meant}` is entered"))
+                mistake(location, message, format!("write `{meant}` here, or `{name}` where `{meant}` is entered"))
             }
             meant if meant != name => {
                 let message = format!("unknown state `{name}`: nothing enters it; the states are {states}");
-                mistake(place, message, format!("did you mean `{meant}`?"))
+                mistake(location, message, format!("did you mean `{meant}`?"))
             }
             _ => {
                 let message = format!("unknown state `{name}`: nothing enters it; the states are {states}");
-                mistake(place, message, format!("add an edge that leads to it, like `… -> {name};`, or `start {name};`"))
+                mistake(location, message, format!("add an edge that leads to it, like `… -> {name};`, or `start {name};`"))
             }
         }
     });
-    let misspelled = names.entered.iter().filter_map(|(name, place)| {
+    let misspelled = names.entered.iter().filter_map(|(name, location)| {
         let right = names.misspelled.get(name)?;
         let message = format!("unknown state `{name}`: elsewhere in the machine it is `{right}`");
-        Some(mistake(*place, message, format!("did you mean `{right}`?")))
+        Some(mistake(*location, message, format!("did you mean `{right}`?")))
     });
     unknown.chain(misspelled).collect()
 }
@@ -198,15 +198,15 @@ fn every_state_can_be_reached(graph: &Graph, names: &Names<'_>) -> Vec<Mistake> 
     }
     let cut_off = names.entered.iter().filter(|(name, _)| !reached.contains(name));
     cut_off
-        .map(|(name, place)| {
+        .map(|(name, location)| {
             let message = format!("the state `{name}` cannot be reached: every state is on a path from a start");
-            mistake(*place, message, format!("add an edge from a state that can be reached, or `start {name};`"))
+            mistake(*location, message, format!("add an edge from a state that can be reached, or `start {name};`"))
         })
         .collect()
 }
 
-/// Returns the states that no edge leaves and that are not ends, with the first place that enters each.
-fn stuck<'n>(graph: &Graph, names: &'n Names<'_>) -> impl Iterator<Item = (&'n str, Place)> {
+/// Returns the states that no edge leaves and that are not ends, with the first location that enters each.
+fn stuck<'n>(graph: &Graph, names: &'n Names<'_>) -> impl Iterator<Item = (&'n str, Location)> {
     let left = graph.edges.iter().map(|(from, _)| from).chain(&graph.ends);
     let left: BTreeSet<String> = left.map(|name| names.meant(name).to_owned()).collect();
     names.entered.iter().filter(move |(name, _)| !left.contains(*name)).copied()
@@ -219,10 +219,10 @@ fn others<'n>(names: &'n Names<'_>, name: &'n str) -> impl Iterator<Item = &'n s
 
 fn every_state_has_a_way_out(graph: &Graph, names: &Names<'_>) -> Vec<Mistake> {
     stuck(graph, names)
-        .map(|(name, place)| {
+        .map(|(name, location)| {
             let message = format!("the state `{name}` has no way out: a state has an edge that leaves it, or stands under `end`");
             let alike = nearest(name, others(names, name)).map_or_else(String::new, |other| format!("; or did you mean `{other}`?"));
-            mistake(place, message, format!("add `end {name};` or an edge `{name} -> …;`{alike}"))
+            mistake(location, message, format!("add `end {name};` or an edge `{name} -> …;`{alike}"))
         })
         .collect()
 }
@@ -232,7 +232,7 @@ fn no_edge_leaves_an_end(graph: &Graph, _: &Names<'_>) -> Vec<Mistake> {
     leaving
         .map(|(i, (from, to))| {
             let message = format!("the edge `{from} -> {to}` leaves an end: an instance in `{from}` is completed and takes no event");
-            mistake(Place::EdgeFrom(i), message, format!("remove the edge, or take `{from}` out of `end`"))
+            mistake(Location::EdgeFrom(i), message, format!("remove the edge, or take `{from}` out of `end`"))
         })
         .collect()
 }
@@ -242,7 +242,7 @@ fn no_end_takes_an_event(graph: &Graph, _: &Names<'_>) -> Vec<Mistake> {
     staying
         .map(|(i, state)| {
             let message = format!("`{state} stays on …` is in an end: an instance in `{state}` is completed and takes no event");
-            mistake(Place::Stay(i), message, format!("remove it, or take `{state}` out of `end`"))
+            mistake(Location::Stay(i), message, format!("remove it, or take `{state}` out of `end`"))
         })
         .collect()
 }
@@ -250,25 +250,25 @@ fn no_end_takes_an_event(graph: &Graph, _: &Names<'_>) -> Vec<Mistake> {
 fn no_edge_is_there_twice(graph: &Graph, _: &Names<'_>) -> Vec<Mistake> {
     repeated(&graph.edges)
         .map(|(i, (from, to))| {
-            mistake(Place::EdgeTo(i), format!("the edge `{from} -> {to}` is there twice: each edge is declared once"), "remove one")
+            mistake(Location::EdgeTo(i), format!("the edge `{from} -> {to}` is there twice: each edge is declared once"), "remove one")
         })
         .collect()
 }
 
 fn no_start_is_there_twice(graph: &Graph, _: &Names<'_>) -> Vec<Mistake> {
     repeated(&graph.starts)
-        .map(|(i, name)| mistake(Place::Start(i), format!("`{name}` is a start twice: each start is declared once"), "remove one"))
+        .map(|(i, name)| mistake(Location::Start(i), format!("`{name}` is a start twice: each start is declared once"), "remove one"))
         .collect()
 }
 
 fn no_end_is_there_twice(graph: &Graph, _: &Names<'_>) -> Vec<Mistake> {
     repeated(&graph.ends)
-        .map(|(i, name)| mistake(Place::End(i), format!("`{name}` is an end twice: each end is declared once"), "remove one"))
+        .map(|(i, name)| mistake(Location::End(i), format!("`{name}` is an end twice: each end is declared once"), "remove one"))
         .collect()
 }
 
-fn mistake(place: Place, message: impl Into<String>, help: impl Into<String>) -> Mistake {
-    Mistake { place, message: message.into(), help: help.into() }
+fn mistake(location: Location, message: impl Into<String>, help: impl Into<String>) -> Mistake {
+    Mistake { location, message: message.into(), help: help.into() }
 }
 
 /// Returns each item that is equal to an earlier one, with its index.
@@ -324,8 +324,8 @@ mod tests {
 
     #[test]
     fn each_mistake_at_its_place_and_no_other() {
-        use Place::*;
-        let cases: [(&str, &[(Place, &str)]); 21] = [
+        use Location::*;
+        let cases: [(&str, &[(Location, &str)]); 21] = [
             ("a: a>b: b: b", &[(Stay(0), "`b stays on …` is in an end")]),
             ("created: created>b: b: createt", &[(Stay(0), "unknown state `createt`")]),
             ("a::: a", &[(Start(0), "the state `a` has no way out")]),
@@ -352,11 +352,11 @@ mod tests {
         for (text, expected) in cases {
             let mut found = check(&graph(text));
             let mut expected = expected.to_vec();
-            found.sort_by_key(|mistake| mistake.place);
-            expected.sort_by_key(|(place, _)| *place);
+            found.sort_by_key(|mistake| mistake.location);
+            expected.sort_by_key(|(location, _)| *location);
             assert_eq!(
-                found.iter().map(|mistake| mistake.place).collect::<Vec<_>>(),
-                expected.iter().map(|(place, _)| *place).collect::<Vec<_>>(),
+                found.iter().map(|mistake| mistake.location).collect::<Vec<_>>(),
+                expected.iter().map(|(location, _)| *location).collect::<Vec<_>>(),
                 "{text}: {found:?}"
             );
             for (mistake, (_, start)) in found.iter().zip(&expected) {

@@ -4,6 +4,7 @@ mod begin;
 pub mod complete;
 pub mod family;
 pub mod fire;
+mod forecast;
 pub mod inbox;
 pub mod interrupt;
 pub mod migrate;
@@ -12,6 +13,7 @@ pub mod outbox;
 pub mod refusal;
 pub mod schedule;
 pub mod send;
+mod waiting;
 
 use std::sync::Arc;
 
@@ -103,5 +105,3 @@ impl InstanceSnapshot {
 mod regressions;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod waiting;

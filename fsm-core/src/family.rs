@@ -1,9 +1,6 @@
 //! Families: the children that an instance started, and the instance that started a child.
 
-use crate::ids::{CallId, InstanceId};
-use crate::outcome::Event;
-use crate::priority::Priority;
-use crate::search::SearchField;
+use crate::ids::InstanceId;
 
 /// The parent of a child, with the group to which the child belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -62,29 +59,6 @@ impl Family {
             _ => None,
         }
     }
-}
-
-/// A child that a verb starts. It is created with the transition of the parent.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Child {
-    /// The id of its first call.
-    pub id: CallId,
-    /// Its machine.
-    pub machine: String,
-    /// Its key.
-    pub key: String,
-    /// The event that starts it.
-    pub event: Event,
-    /// Its search fields.
-    pub search: Vec<SearchField>,
-    /// It is not cancelled with its parent.
-    pub is_detached: bool,
-    /// The priority of its first call.
-    pub priority: Priority,
-    /// The event type that is delivered to the parent when this child has ended, if the parent's machine has it.
-    pub end_event: Option<String>,
-    /// The event type that is delivered to the parent when this child comes into error, if the parent's machine has it.
-    pub failure_event: Option<String>,
 }
 
 /// The connection of a new child to its parent.

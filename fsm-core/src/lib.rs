@@ -1,4 +1,4 @@
-//! The pure half of durable-fsm: values and decisions, without IO, async or a clock.
+//! The pure half of durable-fsm: values, decisions and the commit protocol, without IO or a clock.
 //!
 //! Its functions decide the next change of an instance, from values to values. The runtime reads those values from a
 //! database, calls a decision, and writes the changes that it returned.
@@ -6,6 +6,7 @@
 pub mod call;
 pub mod changes;
 pub mod check;
+pub mod commit;
 pub mod decide;
 pub mod diagram;
 pub mod duration;

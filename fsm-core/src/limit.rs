@@ -1,9 +1,11 @@
 //! Limits: how many calls run at once, and how many start in a span of time. Each is shared by all processes of a database.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::duration::display;
 use crate::fair::DueCall;
 use crate::ids::InstanceId;
 use crate::priority::{Kept, Priority};
@@ -37,6 +39,14 @@ pub struct Rate {
     pub per: Duration,
     /// The number of starts that may happen at the same time after a pause; at least 1.
     pub burst: u32,
+}
+
+/// The rate as text, such as `20 in 1s, 5 at once`.
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in {}", self.starts, display(self.per))?;
+        if self.burst > 1 { write!(f, ", {} at once", self.burst) } else { Ok(()) }
+    }
 }
 
 /// The present use of a limit.

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
-use crate::family::Child;
 use crate::ids::CallId;
 use crate::machine::Due;
 use crate::priority::Priority;
@@ -40,6 +39,29 @@ pub struct Outgoing {
     pub search: Vec<SearchField>,
     /// The priority of the call.
     pub priority: Priority,
+}
+
+/// A child that a verb starts. It is created with the transition of the parent.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Child {
+    /// The id of its first call.
+    pub id: CallId,
+    /// Its machine.
+    pub machine: String,
+    /// Its key.
+    pub key: String,
+    /// The event that starts it.
+    pub event: Event,
+    /// Its search fields.
+    pub search: Vec<SearchField>,
+    /// It is not cancelled with its parent.
+    pub is_detached: bool,
+    /// The priority of its first call.
+    pub priority: Priority,
+    /// The event type that is delivered to the parent when this child has ended, if the parent's machine has it.
+    pub end_event: Option<String>,
+    /// The event type that is delivered to the parent when this child comes into error, if the parent's machine has it.
+    pub failure_event: Option<String>,
 }
 
 /// The requests that a verb made of the engine. They are dropped unless the attempt succeeds.

@@ -1,6 +1,8 @@
 //! `fsm!`: expands a graph into a type, an enum of its states and the registration of the machine.
 
+mod aliases;
 mod asserts;
+mod declared;
 mod emit;
 mod graph;
 mod next;

@@ -11,13 +11,18 @@ pub mod transfer;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fsm_core::commit::instance_key::InstanceKey;
 use fsm_core::decide::operate::Act;
 use fsm_core::machine::Machine;
 use fsm_core::time::Timestamp;
+use fsm_store::machines::{self, Definition as Kept};
+use fsm_store::migrate::{self, Step};
+use fsm_store::open::Store;
+use fsm_store::settings::Settings;
+use fsm_store::workers;
 
 use crate::catalog::Catalog;
 use crate::clock::Clock;
-use crate::committer::request::InstanceKey;
 use crate::data_protection::DataProtection;
 use crate::doctor::Report;
 use crate::encode;
@@ -29,11 +34,6 @@ use crate::handle::send::SendRequest;
 use crate::limits::Limits;
 use crate::redact::{Redactable, Redaction};
 use crate::session;
-use crate::store::machines::{self, Definition as Kept};
-use crate::store::migrate::{self, Step};
-use crate::store::open::Store;
-use crate::store::settings::Settings;
-use crate::store::workers;
 
 /// The way to open a database for an operator.
 #[derive(Clone)]
@@ -341,7 +341,7 @@ fn states_of(machine: &Machine, older: Vec<String>) -> Vec<String> {
 async fn described(store: &Store) -> Result<Vec<Definition>, Error> {
     let mut known: Vec<Definition> = Vec::new();
     for (name, kept) in machines::all(&mut store.reader().await?.conn()).await? {
-        let machine: Machine = serde_json::from_str(&kept.definition).map_err(|error| crate::store::error::StoreError::Corrupt {
+        let machine: Machine = serde_json::from_str(&kept.definition).map_err(|error| fsm_store::error::StoreError::Corrupt {
             what: format!("definition {} of the machine `{name}` cannot be read: {error}", kept.hash),
         })?;
         let (definitions, older) = match known.pop_if(|last| last.machine.name == name) {

@@ -8,6 +8,7 @@ use fsm_core::call::Attempt;
 use fsm_core::machine::{Due, Edge, Machine, TIMEOUT, Verb, Wait, is_of_children};
 use fsm_core::retry::Retry;
 use fsm_core::search::SearchField;
+use fsm_store::claim::Served;
 
 use crate::data::DataMap;
 use crate::error::Error;
@@ -15,7 +16,6 @@ use crate::failure::Failure;
 use crate::guard;
 use crate::metrics::VerbMetrics;
 use crate::registry::{EdgeEntry, MachineEntry, MachineRef, PolicyEntry, RetryEntry, VerbEntry, WaitEntry};
-use crate::store::claim::Served;
 
 /// A machine whose definition this process has.
 pub(crate) struct KnownMachine {
@@ -80,6 +80,11 @@ impl Catalog {
     /// Returns the machine, or an error that lists the machines that exist.
     pub(crate) fn expect(&self, machine: &str) -> Result<&KnownMachine, Error> {
         self.get(machine).ok_or_else(|| Error::not_served(machine, &self.names))
+    }
+
+    /// The search fields that the machine declares; none if it is not known.
+    pub(crate) fn search_fields(&self, machine: &str) -> &[String] {
+        self.get(machine).map_or(&[], |known| &known.machine.search)
     }
 
     /// The machines in alphabetical order. Every process writes the rows of the machines in this order, so that their locks cannot

@@ -7,7 +7,7 @@ use fsm_core::time::Timestamp;
 use serde::Deserialize;
 
 use crate::registry::Machine;
-pub use crate::store::family::{ChildCount, Relative};
+pub use fsm_store::family::{ChildCount, Relative};
 
 /// All children have ended that the instance started while it entered its state, or in it.
 ///

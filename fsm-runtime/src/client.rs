@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fsm_store::invariants::Invariant;
+use fsm_store::settings::Settings;
+
 use crate::catalog::Catalog;
 use crate::codec::PayloadCodec;
 use crate::data_protection::DataProtection;
@@ -14,8 +17,6 @@ use crate::limits::{Limits, SHORTEST_PATIENCE};
 use crate::redact::{Redactable, Redaction};
 use crate::registry::Machine;
 use crate::start::{open, patiently};
-use crate::store::invariants::Invariant;
-use crate::store::settings::Settings;
 
 /// A connection to a database that sends events, reads and operates, and runs no verbs.
 #[derive(Clone)]

@@ -1,12 +1,9 @@
 //! Group commit: the requests that arrive during one commit form the next batch.
 
-pub(crate) mod batch_commit;
-pub(crate) mod batch_snapshot;
 mod commit_log;
 mod commit_metrics;
-pub(crate) mod commit_outcome;
 mod conclusion;
-pub(crate) mod instance_key;
+pub(crate) mod environment;
 pub(crate) mod instance_queues;
 pub(crate) mod lane_limit;
 #[cfg(feature = "postgres")]
@@ -23,6 +20,12 @@ pub(crate) mod ticket;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use fsm_core::commit::instance_key::InstanceKey;
+use fsm_core::commit::request::Reply;
+use fsm_store::drivers::Driver;
+use fsm_store::error::StoreError;
+use fsm_store::error::class::Batch;
+use fsm_store::held;
 use futures_util::StreamExt;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -33,14 +36,10 @@ use crate::guard;
 use crate::in_flight::InFlightCommit;
 use crate::metrics;
 use crate::running::Unreported;
-use crate::store::drivers::Driver;
-use crate::store::error::StoreError;
-use crate::store::error::class::Batch;
-use crate::store::held;
 use crate::supervise;
-use commit_outcome::CommitOutcome;
+use environment::CommitOutcome;
 use lane_limit::LaneLimit;
-use request::{InstanceKey, Number, Reply, Request};
+use request::{Number, Request};
 use retry::Next;
 
 /// The maximum number of requests in one commit. With more, the first request waits too long for its answer. SQLite has a higher limit
@@ -143,7 +142,7 @@ impl Engine {
     fn check_held(&self, InstanceKey { machine, key, .. }: &InstanceKey) -> Result<(), Error> {
         let store = self.store.id();
         if !self.store.is_postgres() && held::has_writer(store) {
-            return Err(StoreError::Crosswise.into());
+            return Err(StoreError::SelfDeadlock.into());
         }
         if held::has_locked(store, machine, key) {
             let why = "until it ends: use `ctx.send`, or `send_in` in that transaction";

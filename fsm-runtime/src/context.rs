@@ -1,9 +1,9 @@
 //! The API inside a verb: data of the attempt, the connection, memoised effects and cancellation.
 
 mod cancellation;
-mod children;
+pub mod children;
 mod progress;
-mod verb_requests;
+pub mod verb_requests;
 
 use std::any::TypeId;
 use std::collections::HashSet;
@@ -18,6 +18,11 @@ use fsm_core::instance::Instance;
 use fsm_core::machine::Machine;
 use fsm_core::outcome::VerbRequests;
 use fsm_core::time::Timestamp;
+use fsm_store::conn::Conn;
+use fsm_store::held;
+use fsm_store::once;
+use fsm_store::open::Store;
+use fsm_store::tx::Tx;
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -27,7 +32,6 @@ use sqlx::PgConnection;
 use sqlx::SqliteConnection;
 use tokio::sync::{Notify, watch};
 
-use crate::catalog::Catalog;
 use crate::clock::Clock;
 use crate::data::{Data, DataMap};
 use crate::data_protection::{DataProtection, Owner};
@@ -36,14 +40,6 @@ use crate::error::Error;
 use crate::failure::Failure;
 use crate::limits::Limits;
 use crate::progress::ProgressOfAttempt;
-use crate::registry::Unchecked;
-use crate::store::conn::Conn;
-use crate::store::held;
-use crate::store::once;
-use crate::store::open::Store;
-use crate::store::tx::Tx;
-pub use children::{ChildrenRequest, NewChildren};
-pub use verb_requests::OutgoingEvent;
 
 /// The parts of the process that an attempt uses.
 pub(crate) struct VerbEnvironment {
@@ -55,8 +51,8 @@ pub(crate) struct VerbEnvironment {
     pub(crate) machine: Arc<Machine>,
     /// The machine's event types with their names.
     pub(crate) events: Arc<[(TypeId, &'static str)]>,
-    /// The machines that this process serves.
-    pub(crate) catalog: Catalog,
+    /// The names of the machines that this process serves.
+    pub(crate) served: Arc<[String]>,
     /// Wakes the task that writes progress.
     pub(crate) has_progress: Arc<Notify>,
 }
@@ -67,7 +63,7 @@ impl VerbEnvironment {
     }
 
     fn check_served(&self, machine: &str) -> Result<(), Error> {
-        let served = &self.catalog.names;
+        let served = &self.served;
         if served.iter().any(|served| served == machine) { Ok(()) } else { Err(Error::not_served(machine, served)) }
     }
 }
@@ -125,6 +121,9 @@ impl RunningVerb {
         self.tx.take()
     }
 }
+
+/// The context of a verb that does not name itself in `Ctx<'_>`: `ctx.next` is checked when it is called.
+pub enum Unchecked {}
 
 /// The context of a verb: the data of the attempt, and requests to the engine.
 ///

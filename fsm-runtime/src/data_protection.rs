@@ -8,6 +8,7 @@ use fsm_core::ids::CallId;
 use fsm_core::instance::Instance;
 use fsm_core::outcome::{Outcome, Problem};
 use fsm_core::retry::RetryAdvice;
+use fsm_store::encrypted::{self, Kept};
 
 use crate::canonical::canonical;
 use crate::codec::{EncryptedField, EncryptionContext, PayloadCodec};
@@ -15,7 +16,6 @@ use crate::encode;
 use crate::error::Error;
 use crate::guard;
 use crate::redact::{Redactable, Redaction};
-use crate::store::encrypted::{self, Kept};
 
 /// The redaction and the codec of a process. By default there is neither.
 #[derive(Clone, Default)]

@@ -2,12 +2,13 @@
 
 use std::fmt;
 
+use fsm_store::conn::Conn;
+use fsm_store::error::StoreError;
+use fsm_store::invariants::{self, Invariant};
+
 use crate::engine::Engine;
 use crate::engine_access::EngineAccess;
 use crate::error::Error;
-use crate::store::conn::Conn;
-use crate::store::error::StoreError;
-use crate::store::invariants::{self, Invariant};
 
 /// Checks every invariant in the database of a client, a runtime, an [`Admin`](crate::admin::Admin) or a test bed, and returns the rows
 /// that violate each. Changes nothing.

@@ -4,28 +4,29 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use fsm_core::changes::Changes;
+use fsm_core::commit::rows::Target;
 use fsm_core::decide::migrate::{Renames, migrate};
 use fsm_core::decide::{DecisionContext, InstanceSnapshot};
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::instance::{Instance, Status};
 use fsm_core::machine::Machine;
 use fsm_core::retry::Retry;
+use fsm_store::claim::may_be_a_rows;
+use fsm_store::conn::Conn;
+use fsm_store::drift::{self, Kind, Names, Need, Needs, Page};
+use fsm_store::error::StoreError;
+use fsm_store::lock;
+use fsm_store::machines;
+use fsm_store::open::Store;
+use fsm_store::outbox;
+use fsm_store::tx::Tx;
+use fsm_store::write::write;
 use uuid::Uuid;
 
 use crate::catalog::Catalog;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 use crate::reconciler_state::Mappings;
-use crate::store::claim::may_be_a_rows;
-use crate::store::conn::Conn;
-use crate::store::drift::{self, Kind, Names, Need, Needs, Page};
-use crate::store::error::StoreError;
-use crate::store::lock::{self, Target};
-use crate::store::machines;
-use crate::store::open::Store;
-use crate::store::outbox;
-use crate::store::tx::Tx;
-use crate::store::write::write;
 
 /// The maximum number of instances that one transaction renames.
 const AT_A_TIME: u32 = 100;

@@ -6,6 +6,13 @@ use std::time::Duration;
 
 use foldhash::HashMap;
 use fsm_core::ids::{CallId, InstanceId, SessionId};
+use fsm_store::claim::Served;
+use fsm_store::conn::Conn;
+use fsm_store::error::StoreError;
+use fsm_store::open::Store;
+#[cfg(feature = "sqlite")]
+use fsm_store::sqlite::file_versions::FileVersions;
+use fsm_store::tx::Reader;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 
@@ -18,7 +25,7 @@ use crate::committer::ticket::LastCommit;
 use crate::data::DataMap;
 use crate::data_protection::DataProtection;
 use crate::failing::Failures;
-use crate::families::ChangedFamilies;
+use crate::families::changed::ChangedFamilies;
 use crate::guard;
 use crate::health::Observations;
 use crate::in_flight::InFlightCommits;
@@ -29,13 +36,6 @@ use crate::reconciler_state::ReconcilerState;
 use crate::running::{Phase, Running, UnreportedAttempt};
 use crate::schedule::Planned;
 use crate::session::{Session, measure_on};
-use crate::store::claim::Served;
-use crate::store::conn::Conn;
-use crate::store::error::StoreError;
-use crate::store::open::Store;
-#[cfg(feature = "sqlite")]
-use crate::store::sqlite::file_versions::FileVersions;
-use crate::store::tx::Reader;
 use crate::traces;
 use crate::wake_up::{PendingNotifications, WakeUp};
 use crate::watchers::Watchers;
@@ -169,8 +169,8 @@ impl Engine {
 
     /// Returns a connection for reads of rows by key. The clock is measured first if the connection is new, because it may lead to another
     /// server.
-    pub(crate) async fn looker(&self) -> Result<Reader, StoreError> {
-        let mut reader = self.store.looker().await?;
+    pub(crate) async fn engine_reader(&self) -> Result<Reader, StoreError> {
+        let mut reader = self.store.engine_reader().await?;
         let number = reader.number();
         self.measure(&mut reader.conn(), number).await?;
         Ok(reader)
@@ -258,3 +258,6 @@ impl Drop for ClientGuard {
         self.0.queue.close();
     }
 }
+
+#[cfg(all(test, unix, feature = "postgres", feature = "testing"))]
+mod tests;

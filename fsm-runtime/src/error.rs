@@ -4,8 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use fsm_core::decide::refusal::Refusal;
-
-use crate::store::error::StoreError;
+use fsm_store::error::StoreError;
 
 /// An error of a request. The text says what failed, on which instance or value, and what would have worked.
 pub struct Error(Box<Kind>);
@@ -99,8 +98,8 @@ impl Error {
             Kind::Refused(Refusal::Busy { .. }) => ErrorKind::Busy,
             Kind::Refused(Refusal::Conflict { .. }) => ErrorKind::Conflict,
             Kind::Refused(Refusal::NotAllowed { .. }) => ErrorKind::NotAllowed,
-            Kind::Store(error) if matches!(**error, StoreError::Overtaken) => ErrorKind::Contended,
-            Kind::Store(error) if matches!(**error, StoreError::Crosswise) => ErrorKind::Input,
+            Kind::Store(error) if matches!(**error, StoreError::ConcurrentChange) => ErrorKind::Contended,
+            Kind::Store(error) if matches!(**error, StoreError::SelfDeadlock) => ErrorKind::Input,
             Kind::Store(_) => ErrorKind::Database,
             Kind::Stopping => ErrorKind::Stopping,
             Kind::Other(kind, _) => *kind,

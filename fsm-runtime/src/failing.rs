@@ -6,12 +6,12 @@ use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use fsm_core::commit::instance_key::InstanceKey;
 use fsm_core::ids::{CallId, TimerId};
 use fsm_core::time::Timestamp;
+use fsm_store::claim::{DueCall, Except};
 
-use crate::committer::request::InstanceKey;
 use crate::error::{Error, Kind};
-use crate::store::claim::{DueCall, Except};
 
 /// The wait after the first failure. Each further wait is twice as long, up to the maximum.
 const FIRST: Duration = Duration::from_millis(100);

@@ -100,7 +100,7 @@ impl Failure {
     /// attempt (`ctx.next`, `ctx.send`, changes of the record, SQL in its transaction) are discarded, as after a failure. Results of `ctx.once` stay.
     ///
     /// The policy's `within` still counts from the first attempt: if the next attempt would start later, this attempt fails, and the call is
-    /// exhausted. Without `within` a verb may snooze for ever. The timer of the instance's state waits meanwhile, as during any open call.
+    /// exhausted. Without `within`, the number of snoozes has no bound. The timer of the instance's state waits meanwhile, as during any open call.
     ///
     /// ```
     /// # use fsm_runtime::failure::{Failure, Result};

@@ -4,25 +4,27 @@
 //! group is still open, once for all ends in the meantime, and only the answer "none" costs the parent a commit. Each process asks after
 //! its own commits, so that the last one to ask sees all ends. If a process dies before it asks, a sweeper finds the family.
 
-use std::collections::{BTreeSet, HashSet};
-use std::sync::{Arc, Mutex};
+pub(crate) mod changed;
+
+use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
+use fsm_core::commit::instance_key::InstanceKey;
+use fsm_core::commit::outcome::ChangedInstance;
+use fsm_core::commit::request::{Reply, RequestKind};
 use fsm_core::decide::operate::{Act, Operation};
 use fsm_core::family::Family;
 use fsm_core::ids::InstanceId;
 use fsm_core::instance::Status;
 use fsm_core::machine::CHILDREN_ENDED;
+use fsm_store::family::{self, FamilyRow};
 use futures_util::future::join_all;
-use tokio::sync::Notify;
-use uuid::Uuid;
 
-use crate::committer::commit_outcome::ChangedInstance;
-use crate::committer::request::{InstanceKey, Reply, Request, RequestKind};
+use crate::committer::request::Request;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::guard;
-use crate::store::family::{self, FamilyRow};
+use changed::FIRST;
 
 /// The number of families that one statement reads.
 const READ: usize = 500;
@@ -32,30 +34,6 @@ const SWEPT: u32 = 10_000;
 const CANCELLED: u32 = 250;
 /// The wait before a family is looked at again for which an inbox had no room, or whose database failed.
 const AGAIN: Duration = Duration::from_millis(200);
-
-/// An id below that of every instance.
-const FIRST: InstanceId = InstanceId(Uuid::nil());
-
-/// The families that commits of this process may have changed.
-pub(crate) struct ChangedFamilies {
-    parents: Mutex<BTreeSet<InstanceId>>,
-    changed: Notify,
-    /// The last families that the sweeper has checked: among those that wait, and among those with events of children.
-    swept: Mutex<[InstanceId; 2]>,
-}
-
-impl Default for ChangedFamilies {
-    fn default() -> ChangedFamilies {
-        ChangedFamilies { parents: Mutex::default(), changed: Notify::default(), swept: Mutex::new([FIRST; 2]) }
-    }
-}
-
-impl ChangedFamilies {
-    fn add(&self, parents: impl IntoIterator<Item = InstanceId>) {
-        guard::lock(&self.parents).extend(parents);
-        self.changed.notify_one();
-    }
-}
 
 impl Engine {
     /// Notes the families that a commit may have changed. A client has no loop that looks at them; the sweeper of a worker finds them.
@@ -76,8 +54,7 @@ impl Engine {
     pub(crate) async fn families_loop(self: Arc<Self>) {
         while self.may_start() {
             // This wait has no limit: there may be no families.
-            self.families.changed.notified().await;
-            let parents = std::mem::take(&mut *guard::lock(&self.families.parents));
+            let parents = self.families.next().await;
             if let Err(error) = self.look_at_families(parents.iter().copied().collect()).await {
                 if !self.outage.reports(&error) {
                     tracing::warn!(%error, "families cannot be read, and this is tried again");
@@ -90,12 +67,12 @@ impl Engine {
 
     /// Looks at some of all families that wait, for those that no process looks at any more.
     pub(crate) async fn sweep_families(self: &Arc<Self>) -> Result<usize, Error> {
-        let [waiting, with_events] = *guard::lock(&self.families.swept);
+        let [waiting, with_events] = self.families.swept();
         let parents = {
-            let mut reader = self.looker().await?;
+            let mut reader = self.engine_reader().await?;
             let mut parents = family::from(&mut reader.conn(), waiting, SWEPT).await?;
             let others = family::with_events(&mut reader.conn(), with_events, SWEPT).await?;
-            *guard::lock(&self.families.swept) = [end_of(&parents), end_of(&others)];
+            self.families.set_swept([end_of(&parents), end_of(&others)]);
             parents.extend(others);
             parents
         };
@@ -105,7 +82,7 @@ impl Engine {
     /// Looks at these families and at those that changed meanwhile. Returns the number of changes.
     #[cfg(feature = "testing")]
     pub(crate) async fn look_at_all_families(self: &Arc<Self>) -> Result<usize, Error> {
-        let changed = std::mem::take(&mut *guard::lock(&self.families.parents));
+        let changed = self.families.take();
         Ok(self.look_at_families(changed.into_iter().collect()).await? + self.sweep_families().await?)
     }
 
@@ -115,7 +92,7 @@ impl Engine {
         let parents: Vec<_> = parents.into_iter().filter(|parent| seen.insert(*parent)).collect();
         for some in parents.chunks(READ) {
             let rows = {
-                let mut reader = self.looker().await?;
+                let mut reader = self.engine_reader().await?;
                 family::families(&mut reader.conn(), some).await?
             };
             for row in rows {
@@ -177,7 +154,7 @@ impl Engine {
     /// Cancels some of the children of a cancelled instance. When none is left, that is recorded for the instance. Returns the number of children.
     async fn cancel_children(self: &Arc<Self>, row: &FamilyRow) -> Result<usize, Error> {
         let children = {
-            let mut reader = self.looker().await?;
+            let mut reader = self.engine_reader().await?;
             family::to_cancel(&mut reader.conn(), row.instance, &self.catalog.names, CANCELLED).await?
         };
         if children.is_empty() {

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fsm_core::time::Timestamp;
+use fsm_store::claim;
+use fsm_store::error::{Class, StoreError};
 
 use crate::committer::retry::{backoff, is_worth_a_line};
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::store::claim;
-use crate::store::error::{Class, StoreError};
 
 /// The interval at which a process with an uncertain lease checks it again.
 const UNCERTAIN: Duration = Duration::from_secs(1);
@@ -86,7 +86,7 @@ impl Engine {
     /// The time at which the next attempt or timer becomes due, or a failed one is retried.
     pub(crate) async fn next_due(&self) -> Result<Option<Timestamp>, Error> {
         let Some(work) = &self.work else { return Ok(None) };
-        let mut reader = self.looker().await?;
+        let mut reader = self.engine_reader().await?;
         let mut next: Option<Timestamp> = None;
         for (served, failing) in work.served.iter().zip(&work.failures.of) {
             let due = claim::next_due(&mut reader.conn(), served, &failing.except()).await?;

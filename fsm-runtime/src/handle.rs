@@ -19,22 +19,22 @@ use std::sync::Arc;
 
 use fsm_core::call::Attempt as AttemptRow;
 use fsm_core::check::{listed, nearest};
+use fsm_core::commit::instance_key::InstanceKey;
 use fsm_core::decide::operate::Act;
 use fsm_core::retry::Retry;
+use fsm_store::conn::Conn;
+use fsm_store::traces;
+use fsm_store::view as rows;
+use fsm_store::view::WithNewest;
 use serde::Serialize;
 
-use crate::committer::request::InstanceKey;
 use crate::encode;
 use crate::engine::{ClientGuard, Engine};
+use crate::engine_access::EngineAccess;
 use crate::error::Error;
 use crate::registry::{EventFor, Machine};
-use crate::search;
-use crate::store::conn::Conn;
-use crate::store::traces;
-use crate::store::view as rows;
-use crate::store::view::{PageFilter, WithNewest};
 use history::HistoryEntry;
-use instance_view::{InstanceView, calls_of, with_calls};
+use instance_view::calls_of;
 use operate::{Bulk, OperateRequest};
 use send::{SendInTransaction, SendRequest};
 use send_many::{IntoSendItem, SendMany};
@@ -158,35 +158,21 @@ impl<M: Machine> Handle<M> {
         let key = key.as_ref();
         encode::check_key(key)?;
         let seen = self.engine.read(|| async {
-            let Some(mut seen) = self.look(key).await? else { return Ok(None) };
+            let Some(mut seen) = instance_view::find(&self.engine, M::NAME, key).await? else { return Ok(None) };
             if let Some((call, _)) = seen.row.newest.filter(|_| self.engine.is_traced()) {
                 let mut reader = self.engine.store.reader().await?;
                 seen.trace = traces::of(&mut reader.conn(), &[call]).await?.remove(&call);
             }
             Ok(Some(seen))
         });
-        seen.await?.map(|seen| self.typed(seen)).transpose()
-    }
-
-    /// Reads the instance once, in the engine's own types. An error is returned at once.
-    async fn look(&self, key: &str) -> Result<Option<InstanceView>, Error> {
-        let mut reader = self.engine.store.reader().await?;
-        let conn = &mut reader.conn();
-        let Some(row) = rows::find(conn, M::NAME, key).await? else { return Ok(None) };
-        let mut seen = with_calls(conn, vec![row], &self.engine.catalog, &self.engine.data_protection).await?.only()?;
-        seen.read_family(conn).await?;
-        Ok(Some(seen))
-    }
-
-    fn typed(&self, seen: InstanceView) -> Result<Instance<M>, Error> {
-        Instance::of(seen, &self.engine.data_protection)
+        seen.await?.map(|seen| Instance::of(seen, &self.engine.data_protection)).transpose()
     }
 
     /// Waits until nothing is executing, scheduled or in the inbox, or the instance is in error.
     ///
     /// Errors: `is_not_found`; `is_timed_out` if the time given with `within` passed.
     pub fn settled(&self, key: impl AsRef<str>) -> SettledRequest<M> {
-        SettledRequest::new(self.clone(), key.as_ref())
+        SettledRequest::new(self.access(), key.as_ref())
     }
 
     /// Waits until the instance is in a state, or has ended: `wait(key).for_state(S)`, `wait(key).for_end()`. See [`WaitRequest`](wait::WaitRequest).
@@ -200,7 +186,7 @@ impl<M: Machine> Handle<M> {
     /// # Ok(()) }
     /// ```
     pub fn wait(&self, key: impl AsRef<str>) -> Wait<M> {
-        Wait::new(self.clone(), key.as_ref())
+        Wait::new(self.access(), key.as_ref())
     }
 
     /// A stream of the instance: as it is now, and then after each change that is seen, until it has ended. Commits of this process appear
@@ -242,30 +228,7 @@ impl<M: Machine> Handle<M> {
     /// their keys. Returns an `is_input` error if the machine has no search field of a name in the filter. Instances that this program cannot read are listed
     /// separately.
     pub async fn list(&self, filter: Filter) -> Result<Page<Instance<M>>, Error> {
-        let limit = filter.limit.clamp(1, Filter::MOST);
-        let wanted = PageFilter {
-            status: filter.status,
-            state: filter.state,
-            paused: filter.paused,
-            key_prefix: filter.key_prefix,
-            retrying: filter.retrying,
-            search: filter.search,
-            parent: filter.parent,
-            after: filter.after.map(|cursor| cursor.0),
-            limit,
-            ..PageFilter::default()
-        };
-        self.engine.read(|| self.page(&wanted)).await
-    }
-
-    async fn page(&self, wanted: &PageFilter) -> Result<Page<Instance<M>>, Error> {
-        let Engine { catalog, data_protection, .. } = &*self.engine;
-        let mut reader = self.engine.store.reader().await?;
-        let conn = &mut reader.conn();
-        if !wanted.search.is_empty() {
-            search::check(conn, &catalog.expect(M::NAME)?.machine, wanted).await?;
-        }
-        pages::page(conn, wanted, catalog, data_protection).await
+        pages::list(&self.engine, filter).await
     }
 
     /// The number of instances by state and status.
@@ -310,15 +273,15 @@ impl<M: Machine> Handle<M> {
 
     /// Operates on all instances that match the filter. The filter's limit is only the size of a page.
     pub fn bulk(&self, filter: Filter) -> Bulk<M> {
-        Bulk::new(self.clone(), filter)
-    }
-
-    pub(crate) fn operating(&self, key: &str, act: Act) -> OperateRequest {
-        self.operate(key, act, None)
+        Bulk::new(self.access(), filter)
     }
 
     fn operate(&self, key: impl AsRef<str>, act: Act, reason: Option<String>) -> OperateRequest {
         OperateRequest::new(Arc::clone(&self.engine), self.client_guard.clone(), InstanceKey::new(M::NAME, key.as_ref()), act, reason)
+    }
+
+    fn access(&self) -> EngineAccess {
+        EngineAccess::new(&self.engine, self.client_guard.as_ref())
     }
 
     /// The instance, and every attempt of every call, oldest first. `is_not_found` for an unknown key.

@@ -1,11 +1,11 @@
 //! Cancels running verbs that are interrupted by events which other processes accepted.
 
 use fsm_core::ids::InstanceId;
+use fsm_store::lock;
 
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::running::{self, Phase, Running};
-use crate::store::lock;
 
 impl Engine {
     /// Cancels each verb that runs here if an event that interrupts it waits for its instance. Reads nothing unless a verb runs in a state out of
@@ -16,7 +16,7 @@ impl Engine {
             return Ok(());
         }
         let waiting = {
-            let mut reader = self.looker().await?;
+            let mut reader = self.engine_reader().await?;
             lock::waiting_events(&mut reader.conn(), &interruptible).await?
         };
         for (instance, event) in waiting {

@@ -1,12 +1,6 @@
-//! The runtime of durable-fsm: the public API, the workers and the store around the pure decisions of `fsm-core`.
+//! The runtime of durable-fsm: the public API, the workers around the pure decisions of `fsm-core` and the tables of `fsm-store`.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
-
-#[cfg(not(any(feature = "sqlite", feature = "postgres")))]
-compile_error!(
-    "durable-fsm needs a database: turn on its feature `sqlite` (embedded in the program) or `postgres`, or both. \
-     Both are on by default; with `default-features = false`, name one: features = [\"sqlite\"]"
-);
 
 #[doc(no_inline)]
 pub use jiff;
@@ -66,7 +60,6 @@ pub mod schema;
 mod search;
 mod session;
 mod start;
-pub mod store;
 mod supervise;
 mod sweeper;
 #[cfg(feature = "testing")]

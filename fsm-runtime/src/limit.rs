@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fsm_core::limit::{Limit as Setting, Rate, SEPARATOR};
+use fsm_store::limits::StoredLimit;
 
 use crate::catalog::Catalog;
 use crate::error::Error;
-use crate::store::limits::StoredLimit;
 
 /// The maximum length of the name of a limit, in bytes.
 const LONGEST_NAME: usize = 100;

@@ -4,6 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fsm_core::time::Timestamp;
+use fsm_store::conn::Conn;
+use fsm_store::error::{SchemaError, StoreError};
+use fsm_store::{limits, migrate, outbox, overview, view, workers};
 
 use crate::engine::Engine;
 use crate::engine_access::EngineAccess;
@@ -11,9 +14,6 @@ use crate::error::Error;
 use crate::health::{DatabaseHealth, Health, LeaseHealth, MigrationHealth, Observed};
 use crate::metrics::{self, Backlog, Sizes};
 use crate::runtime::Runtime;
-use crate::store::conn::Conn;
-use crate::store::error::StoreError;
-use crate::store::{limits, migrate, outbox, overview, view, workers};
 
 /// The pause between two observations.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -52,12 +52,10 @@ impl Engine {
     pub(crate) async fn observe(&self) -> Result<(), Error> {
         let Some(work) = &self.work else { return Ok(()) };
         metrics::running(work.running().len(), work.slot_count);
-        let mut reader = self.looker().await?;
+        let mut reader = self.engine_reader().await?;
         let fits = match migrate::check(&mut reader.conn(), self.store.place()).await {
             Ok(()) => MigrationHealth::Current,
-            Err(error @ (StoreError::NewerSchema { .. } | StoreError::OlderSchema { .. } | StoreError::OtherSchema { .. })) => {
-                MigrationHealth::Other(error.to_string())
-            }
+            Err(StoreError::Schema(error)) if !matches!(error, SchemaError::NoTables { .. }) => MigrationHealth::Other(error.to_string()),
             Err(error) => return Err(error.into()),
         };
         let now = self.clock.now();
@@ -81,7 +79,7 @@ impl Engine {
 
     /// Counts the instances and the waiting events of each machine, and the workers.
     async fn count(&self) -> Result<(), Error> {
-        let mut reader = self.looker().await?;
+        let mut reader = self.engine_reader().await?;
         for known in self.catalog.iter() {
             let machine = &known.machine.name;
             let inbox_events = overview::inbox_events(&mut reader.conn(), machine, MOST).await?;

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fsm_core::duration;
+use fsm_store::error::{Class, StoreError};
 
 use crate::error::{Error, Kind};
 use crate::guard;
-use crate::store::error::{Class, StoreError};
 
 /// The second line comes after this time, the next ones each after twice the time of the one before.
 const SECOND_LINE: Duration = Duration::from_secs(10);

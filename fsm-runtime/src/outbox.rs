@@ -5,14 +5,16 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use fsm_core::commit::instance_key::InstanceKey;
+use fsm_core::commit::request::{Reply, RequestKind};
 use fsm_core::time::Timestamp;
+use fsm_store::outbox::{self, Line};
 use futures_util::future::join_all;
 
-use crate::committer::request::{InstanceKey, Reply, Request, RequestKind};
+use crate::committer::request::Request;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::failing::longest;
-use crate::store::outbox::{self, Line};
 
 /// The maximum number of lines of a machine that one scan reads, besides those that failed.
 const LINES: usize = 64;
@@ -73,7 +75,7 @@ impl Engine {
     async fn lines(&self, most: usize) -> Result<Vec<Line>, Error> {
         let Some(work) = &self.work else { return Ok(Vec::new()) };
         let most = u32::try_from(most).unwrap_or(u32::MAX);
-        let mut reader = self.looker().await?;
+        let mut reader = self.engine_reader().await?;
         Ok(outbox::due(&mut reader.conn(), work.served.iter().map(|served| served.machine.as_str()), most).await?)
     }
 

@@ -19,12 +19,11 @@ pub use self::checks::{
     is_caught, is_event, is_in_one_machine, is_none_of, is_of_children, is_timeout, is_verb, keeps, keeps_nothing, returned, same,
     search_value,
 };
-pub use crate::context::Ctx;
+pub use crate::context::{Ctx, Unchecked};
 pub use crate::failure::{FailedAttempt, Failure, Retryable, RetryableRef};
 pub use crate::registry::{
     Accepts, DataEntry, DelayEntry, DueFunction, EdgeEntry, Ended, GiveUpEntry, Input, Keeps, KeepsNothing, Machine, MachineEntry,
-    MachineRef, NoCatch, PolicyEntry, RetryEntry, Run, Running, SearchEntry, TakesNext, Unchecked, Verb, VerbEntry, VerbOf, VerbRef,
-    WaitEntry,
+    MachineRef, NoCatch, PolicyEntry, RetryEntry, Run, Running, SearchEntry, TakesNext, Verb, VerbEntry, VerbOf, VerbRef, WaitEntry,
 };
 pub use crate::timeout::Timeout;
 pub use fsm_core::machine::Due;

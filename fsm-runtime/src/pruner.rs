@@ -13,14 +13,14 @@ use std::time::Duration;
 
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::time::Timestamp;
+use fsm_store::conn::Conn;
+use fsm_store::error::StoreError;
+use fsm_store::open::Store;
+use fsm_store::prune::{AttemptPlace, OncePlace, RequestPlace};
 use uuid::Uuid;
 
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::store::conn::Conn;
-use crate::store::error::StoreError;
-use crate::store::open::Store;
-use crate::store::prune::{AttemptPlace, OncePlace, RequestPlace};
 use step_size::StepSize;
 
 /// The interval between two runs.

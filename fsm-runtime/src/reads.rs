@@ -2,10 +2,11 @@
 
 use std::time::Instant;
 
+use fsm_store::error::Class;
+
 use crate::committer::retry::backoff;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::store::error::Class;
 
 impl Engine {
     /// Calls `look`, and again after a backoff while its error may pass, until the caller's patience ends. Then the last error is returned. Each

@@ -9,11 +9,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fsm_core::changes::Changes;
+use fsm_core::commit::rows::Target;
 use fsm_core::decide::migrate::{Renames, late_timer};
 use fsm_core::ids::{CallId, InstanceId, TimerId};
 use fsm_core::instance::{Instance, Status};
 use fsm_core::machine::{Due, Machine, TIMEOUT};
 use fsm_core::time::Timestamp;
+use fsm_store::conn::Conn;
+use fsm_store::drift::{self as rows, Page};
+use fsm_store::error::StoreError;
+use fsm_store::lock;
+use fsm_store::open::Store;
+use fsm_store::write::write;
+use fsm_store::{machines, timers};
 use uuid::Uuid;
 
 use crate::catalog::KnownMachine;
@@ -24,13 +32,6 @@ use crate::encode;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::search;
-use crate::store::conn::Conn;
-use crate::store::drift::{self as rows, Page};
-use crate::store::error::StoreError;
-use crate::store::lock::{self, Target};
-use crate::store::open::Store;
-use crate::store::write::write;
-use crate::store::{machines, timers};
 
 /// The interval of the checks.
 const PAUSE: Duration = Duration::from_secs(60);

@@ -13,7 +13,7 @@ use fsm_core::machine::Due;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::context::Ctx;
+use crate::context::{Ctx, Unchecked};
 use crate::failure::{FailedAttempt, Failure};
 
 /// A declared machine. `fsm!` creates one type that implements this trait for each machine.
@@ -95,9 +95,6 @@ pub trait VerbOf<M> {}
     note = "`ctx.next` takes an event that an edge out of the state accepts in which the instance then is"
 )]
 pub trait TakesNext<M, E> {}
-
-/// The context of a verb that does not name itself in `Ctx<'_>`: `ctx.next` is checked when it is called.
-pub enum Unchecked {}
 
 impl VerbOf<()> for Unchecked {}
 impl<E> TakesNext<(), E> for Unchecked {}

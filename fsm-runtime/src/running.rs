@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use fsm_core::call::Attempt;
+use fsm_core::commit::instance_key::InstanceKey;
 use fsm_core::ids::CallId;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use crate::committer::request::InstanceKey;
 use crate::guard;
 use crate::progress::ProgressOfAttempt;
 

@@ -3,6 +3,7 @@
 pub mod shutdown;
 mod signals;
 mod starting;
+mod stopping;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,8 +22,8 @@ use crate::redact::{Redactable, Redaction};
 use crate::registry::{Machine, MachineEntry};
 use crate::running::UnreportedAttempt;
 use crate::schedule::DeclaredSchedule;
-use crate::store::invariants::Invariant;
-use crate::store::settings::Synchronous;
+use fsm_store::invariants::Invariant;
+use fsm_store::settings::Synchronous;
 use shutdown::ShutdownHandle;
 
 /// A worker: it sends events, reads instances and runs verbs. If it is dropped without [`shutdown`](Runtime::shutdown), its work stops at

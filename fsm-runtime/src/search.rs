@@ -4,27 +4,27 @@
 use std::collections::HashMap;
 
 use fsm_core::check::{listed, nearest};
+use fsm_core::commit::rows::Target;
 use fsm_core::ids::InstanceId;
 use fsm_core::instance::Instance;
 use fsm_core::machine::Machine;
 use fsm_core::search::SearchField;
 use fsm_core::time::Timestamp;
+use fsm_store::conn::Conn;
+use fsm_store::drift::Page;
+use fsm_store::error::StoreError;
+use fsm_store::fair;
+use fsm_store::lock;
+use fsm_store::open::Store;
+use fsm_store::pages::PageFilter;
+use fsm_store::search;
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::catalog::Catalog;
 use crate::catalog::KnownMachine;
 use crate::data_protection::{DataProtection, Owner};
 use crate::drift;
 use crate::error::Error;
-use crate::store::conn::Conn;
-use crate::store::drift::Page;
-use crate::store::error::StoreError;
-use crate::store::fair;
-use crate::store::lock::{self, Target};
-use crate::store::open::Store;
-use crate::store::search;
-use crate::store::view::PageFilter;
 
 /// The maximum number of instances whose fields one transaction fills in.
 const AT_A_TIME: u32 = 200;
@@ -41,20 +41,18 @@ pub(crate) fn of_event(names: &[impl AsRef<str>], payload: &[u8]) -> Vec<SearchF
     names.iter().filter_map(|name| field(name.as_ref())).collect()
 }
 
-/// The search fields of these instances, in the order of their declaration. Instances of machines without search fields are not read.
+/// The search fields of these instances, in the order in which their machine declares them. Nothing is read if it declares none.
 pub(crate) async fn fields_of(
     conn: &mut Conn<'_>,
-    catalog: &Catalog,
-    instances: impl IntoIterator<Item = &Instance>,
+    declared: &[impl AsRef<str>],
+    instances: &[InstanceId],
 ) -> Result<HashMap<InstanceId, Vec<SearchField>>, StoreError> {
-    let declared = |instance: &Instance| Some(&catalog.get(&instance.machine)?.machine.search).filter(|search| !search.is_empty());
-    let declared: HashMap<_, _> = instances.into_iter().filter_map(|instance| Some((instance.id, declared(instance)?))).collect();
-    if declared.is_empty() {
+    if declared.is_empty() || instances.is_empty() {
         return Ok(HashMap::new());
     }
-    let mut fields = search::of(conn, &declared.keys().copied().collect::<Vec<_>>()).await?;
-    for (instance, fields) in &mut fields {
-        let place = |field: &SearchField| declared.get(instance)?.iter().position(|name| *name == field.name);
+    let mut fields = search::of(conn, instances).await?;
+    for fields in fields.values_mut() {
+        let place = |field: &SearchField| declared.iter().position(|name| name.as_ref() == field.name);
         fields.retain(|field| place(field).is_some());
         fields.sort_by_key(place);
     }

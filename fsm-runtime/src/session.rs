@@ -11,6 +11,11 @@ use std::time::{Duration, Instant};
 use fsm_core::ids::SessionId;
 use fsm_core::process::ProcessIdentity;
 use fsm_core::time::Timestamp;
+use fsm_store::conn::Conn;
+use fsm_store::error::{Class, StoreError};
+use fsm_store::open::Store;
+use fsm_store::sessions::{self, Lease, OtherSession};
+use fsm_store::tx::DedicatedConnection;
 use uuid::Uuid;
 
 use crate::clock::Clock;
@@ -19,11 +24,6 @@ use crate::guard;
 use crate::metrics;
 use crate::outage::Repeated;
 use crate::process;
-use crate::store::conn::Conn;
-use crate::store::error::{Class, StoreError};
-use crate::store::open::Store;
-use crate::store::sessions::{self, Lease, OtherSession};
-use crate::store::tx::DedicatedConnection;
 
 /// The longest wait before the heartbeat thread's work is restarted.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);

@@ -3,6 +3,10 @@
 use std::time::{Duration, Instant};
 
 use fsm_core::duration;
+use fsm_store::error::Class;
+use fsm_store::open::Store;
+use fsm_store::settings::Settings;
+use fsm_store::{limits, machines, migrate as migrations};
 use futures_util::future::BoxFuture;
 
 use crate::catalog::Catalog;
@@ -18,10 +22,6 @@ use crate::reconciler;
 use crate::reconciler_state::Mappings;
 use crate::search;
 use crate::session;
-use crate::store::error::Class;
-use crate::store::open::Store;
-use crate::store::settings::Settings;
-use crate::store::{limits, machines, migrate as migrations};
 
 /// Calls `start` until it succeeds, fails permanently, or `patience` ends. `start` gets the remaining time. Its future is boxed, because
 /// the `main` function of a program could otherwise exceed the compiler's type size limit.

@@ -4,22 +4,24 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fsm_core::commit::instance_key::InstanceKey;
+use fsm_core::commit::request::RequestKind;
 use fsm_core::ids::{CallId, InstanceId, SessionId};
 use fsm_core::outcome::Outcome;
 use fsm_core::process::ProcessIdentity;
 use fsm_core::time::Timestamp;
+use fsm_store::error::StoreError;
+use fsm_store::session_log::{self, Executing, ExecutingAttempt, LogRow};
+use fsm_store::sessions::{self, OtherSession};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::committer::request::{InstanceKey, Report, Request, RequestKind};
+use crate::committer::request::{self, Request};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::failing::longest;
 use crate::guard;
 use crate::running::{self, Running};
-use crate::store::error::StoreError;
-use crate::store::session_log::{self, Executing, ExecutingAttempt, LogRow};
-use crate::store::sessions::{self, OtherSession};
 
 /// The maximum number of orphans that one run closes.
 const AT_A_TIME: usize = 500;
@@ -82,7 +84,7 @@ impl Engine {
     }
 
     async fn other_sessions(&self, me: SessionId) -> Result<Vec<OtherSession>, Error> {
-        let mut reader = self.looker().await?;
+        let mut reader = self.engine_reader().await?;
         Ok(sessions::others(&mut reader.conn(), me).await?)
     }
 
@@ -147,7 +149,7 @@ impl Engine {
     async fn orphans(&self, now: Timestamp) -> Result<Executing, Error> {
         let Some(work) = &self.work else { return Ok(Executing::default()) };
         let mut all = Executing::default();
-        let mut reader = self.looker().await?;
+        let mut reader = self.engine_reader().await?;
         for session in session_log::dead(&mut reader.conn(), now).await? {
             let (_, found) = session_log::read(&mut reader.conn(), session).await?;
             all.attempts.extend(found.attempts);
@@ -167,7 +169,7 @@ impl Engine {
     async fn delete_expired(&self, now: Timestamp) -> Result<(), Error> {
         let mut over = Vec::new();
         {
-            let mut reader = self.looker().await?;
+            let mut reader = self.engine_reader().await?;
             for session in session_log::dead(&mut reader.conn(), now).await? {
                 let (log, found) = session_log::read(&mut reader.conn(), session).await?;
                 let executing = found.instances();
@@ -200,7 +202,7 @@ impl Engine {
         let session = work.session.id();
         let ran_before: Vec<_> = work.running().keys().copied().collect();
         let (log, held) = {
-            let mut reader = self.looker().await?;
+            let mut reader = self.engine_reader().await?;
             session_log::read(&mut reader.conn(), session).await?
         };
         let calls: HashSet<_> = held.attempts.iter().map(|held| (held.attempt.call, held.attempt.number)).collect();
@@ -257,7 +259,7 @@ impl Engine {
     async fn close_orphan(self: &Arc<Self>, orphan: ExecutingAttempt, outcome: Outcome) -> bool {
         let target = InstanceKey::new(&orphan.attempt.machine, &orphan.key);
         let call = orphan.attempt.call;
-        let report = Report::new(Arc::new(orphan.attempt), outcome);
+        let report = request::report(Arc::new(orphan.attempt), outcome);
         let kind = RequestKind::Complete(Box::new(report));
         let closed = self.request(|reply| Request::new(target.clone(), kind, Some(reply)).of_loop()).await;
         let Some(work) = &self.work else { return closed.is_ok() };

@@ -1,22 +1,18 @@
 //! Tools for tests: the engine under a test's clock, temporary PostgreSQL servers, and crashes at every point.
 
 mod bed;
-#[cfg(unix)]
-pub mod cluster;
 mod crash;
 mod database;
 mod effects;
 mod end;
 mod failures;
-#[cfg(all(unix, feature = "postgres"))]
-mod fresh;
 #[cfg(all(feature = "sqlite", feature = "postgres"))]
 pub mod scale;
-#[cfg(unix)]
-mod site;
 
 pub use bed::{TestBed, TestBedBuilder};
 pub use crash::Crashes;
 pub use effects::Effects;
 
 pub use crate::clock::set_ahead as set_clock_ahead;
+#[cfg(unix)]
+pub use fsm_store::testing::cluster;

@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use fsm_core::call::Attempt;
+use fsm_core::commit::instance_key::{InstanceKey, InstanceMap};
+use fsm_core::commit::outcome::{ChangedInstance, Run};
 use fsm_core::ids::CallId;
 use fsm_core::instance::Instance;
 use tokio::sync::Notify;
 
-use crate::committer::commit_outcome::{ChangedInstance, Run};
-use crate::committer::instance_key::{InstanceKey, InstanceMap};
 use crate::guard;
 
 /// The maximum number of undelivered changes of one watcher. Further changes are dropped; the watcher finds them when it reads the
@@ -65,7 +65,7 @@ impl Watchers {
     }
 
     /// Announces a commit that changed the instances `moved` and handed the attempts `runs` to this process.
-    pub(crate) fn announce(&self, moved: &[ChangedInstance], runs: &[Run]) {
+    pub(crate) fn announce<S>(&self, moved: &[ChangedInstance], runs: &[Run<S>]) {
         let mut state = self.lock();
         for ChangedInstance { target, instance, newest, .. } in moved {
             state.running.remove(target);
@@ -73,8 +73,8 @@ impl Watchers {
                 pending.put(CommittedInstance { instance: Arc::clone(instance), live: newest.clone().filter(|_| instance.is_open) });
             }
         }
-        for Run { target, claimed, .. } in runs {
-            state.running.insert(target.clone(), (claimed.attempt.call, claimed.attempt.number));
+        for Run { target, attempt, .. } in runs {
+            state.running.insert(target.clone(), (attempt.call, attempt.number));
         }
     }
 

@@ -12,14 +12,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fsm_core::call::Attempt;
+use fsm_core::commit::instance_key::InstanceKey;
+use fsm_core::commit::outcome::TraceOfCall;
+use fsm_core::commit::request::{Reply, Report, RequestKind};
 use fsm_core::ids::CallId;
 use fsm_core::outcome::{Outcome, Problem};
 use fsm_core::retry::RetryAdvice;
+use fsm_store::claim::Claimed;
+use fsm_store::tx::Tx;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tracing::Instrument;
 
-use crate::committer::batch_commit::BatchCommit;
-use crate::committer::request::{InstanceKey, Reply, Report, Request, RequestKind};
+use crate::committer::request::{self, Request, to_decide};
 use crate::data_protection::Owner;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
@@ -27,15 +31,13 @@ use crate::guard;
 use crate::metrics::AttemptOutcome;
 use crate::progress::ProgressOfAttempt;
 use crate::running::{self, Phase, Running};
-use crate::store::claim::{Claimed, TraceOfCall};
-use crate::store::tx::Tx;
 use crate::supervise;
 use crate::traces;
 
 /// The wait before the report of an attempt is retried after a panic.
 const BETWEEN_REPORTS: Duration = Duration::from_secs(1);
 
-/// What the engine and a running verb share: the request to end, and the progress.
+/// Shared by the engine and a running verb: the request to end, and the progress.
 type VerbControl = (Arc<watch::Sender<bool>>, Arc<ProgressOfAttempt>);
 
 /// The outcome of a verb, with the transaction that the verb opened, if any.
@@ -107,13 +109,20 @@ impl Engine {
         }
         let span = tracing::Span::current();
         span.record("otel.status_code", if matches!(outcome, Outcome::Failure(_)) { "ERROR" } else { "OK" });
-        let mut report = Report { permit, trace: traces::context_of(&span), ..Report::new(Arc::clone(&attempt), Outcome::Released) };
+        let mut report = Report { trace: traces::context_of(&span), ..request::report(Arc::clone(&attempt), Outcome::Released) };
         report.outcome = self.encrypted(&target, report.fresh, outcome);
-        self.end(&target, &attempt, report, tx).await;
+        self.end(&target, &attempt, report, permit, tx).await;
     }
 
-    async fn end(self: &Arc<Self>, target: &InstanceKey, attempt: &Attempt, report: Report, tx: Option<Tx>) {
-        let is_reported = self.report(target.clone(), report, tx).await;
+    async fn end(
+        self: &Arc<Self>,
+        target: &InstanceKey,
+        attempt: &Attempt,
+        report: Report,
+        permit: Option<OwnedSemaphorePermit>,
+        tx: Option<Tx>,
+    ) {
+        let is_reported = self.report(target.clone(), report, permit, tx).await;
         self.watchers.ended(target, (attempt.call, attempt.number));
         // If the outcome is not stored, the entry stays. Otherwise the sweeper would treat the attempt as held but not running, and release
         // it.
@@ -144,9 +153,9 @@ impl Engine {
                 return;
             }
             let problem = self.data_protection.problem(&attempt.machine, &attempt.verb, &text, RetryAdvice::Default);
-            let mut report = Report::new(Arc::clone(&attempt), Outcome::Released);
+            let mut report = request::report(Arc::clone(&attempt), Outcome::Released);
             report.outcome = self.encrypted(&target, report.fresh, Outcome::Failure(problem));
-            ended = guard::to_its_end("the report of it", Box::pin(self.end(&target, &attempt, report, None))).await;
+            ended = guard::to_its_end("the report of it", Box::pin(self.end(&target, &attempt, report, None, None))).await;
             if ended.is_err() {
                 tokio::time::sleep(BETWEEN_REPORTS).await;
             }
@@ -163,17 +172,27 @@ impl Engine {
 
     /// Reports the outcome, and returns true if it is stored. A success is committed in the verb's own transaction if there is one. All
     /// other reports go through the committer, which retries them as long as the process lives.
-    async fn report(self: &Arc<Self>, target: InstanceKey, mut report: Report, tx: Option<Tx>) -> bool {
+    async fn report(
+        self: &Arc<Self>,
+        target: InstanceKey,
+        mut report: Report,
+        mut permit: Option<OwnedSemaphorePermit>,
+        tx: Option<Tx>,
+    ) -> bool {
         if let Some(tx) = tx.filter(|_| matches!(report.outcome, Outcome::Success { .. })) {
             let attempt = Arc::clone(&report.attempt);
-            match Box::pin(self.complete_in(tx, target.clone(), RequestKind::Complete(Box::new(report)))).await {
+            let request = Request::new(target.clone(), RequestKind::Complete(Box::new(report)), None).with_permit(permit.take());
+            match Box::pin(self.complete_in(tx, request)).await {
                 Ok(()) => return true,
                 // The verb's own statements were rolled back, so this attempt did not succeed. If the commit took effect nevertheless, the
                 // guards reject the new report.
                 Err(error) => report = self.undone(&target, attempt, &error),
             }
         }
-        match self.request(|reply| Request::new(target.clone(), RequestKind::Complete(Box::new(report)), Some(reply))).await {
+        match self
+            .request(|reply| Request::new(target.clone(), RequestKind::Complete(Box::new(report)), Some(reply)).with_permit(permit))
+            .await
+        {
             Ok(Reply::Completed { counted: false }) => {
                 tracing::info!("reported late: the attempt was closed before, and nothing changed");
                 true
@@ -193,16 +212,16 @@ impl Engine {
     fn undone(&self, target: &InstanceKey, attempt: Arc<Attempt>, error: &Error) -> Report {
         let why = format!("the verb's transaction was not committed: {error}");
         let problem = self.data_protection.problem(&attempt.machine, &attempt.verb, &why, RetryAdvice::Default);
-        let report = Report::new(attempt, Outcome::Released);
+        let report = request::report(attempt, Outcome::Released);
         Report { outcome: self.encrypted(target, report.fresh, Outcome::Failure(problem)), ..report }
     }
 
     /// Completes an attempt in the transaction of its verb, as a batch of one request.
-    async fn complete_in(self: &Arc<Self>, mut tx: Tx, target: InstanceKey, kind: RequestKind) -> Result<(), Error> {
+    async fn complete_in(self: &Arc<Self>, mut tx: Tx, request: Request) -> Result<(), Error> {
         let _under_way = self.in_flight.begin();
-        let batch = vec![Request::new(target, kind, None)];
+        let batch = vec![request];
         tx.take_back().await?;
-        let commit_outcomes = BatchCommit::new(self).of(&mut tx.conn(), &batch).await?;
+        let commit_outcomes = self.batch_commit().of(&mut tx.conn(), &to_decide(&batch)).await?;
         // The transaction contains the verb's statements, so a failure must not be committed in it.
         if let Some(problem) = &commit_outcomes[0].refused {
             return Err(Error::input(problem.error.clone()));
@@ -269,7 +288,7 @@ impl Engine {
             metrics.attempt_ended(AttemptOutcome::Released);
         }
         let id = (attempt.call, attempt.number);
-        let report = Report::new(attempt.clone(), given_back(&attempt));
+        let report = request::report(attempt.clone(), given_back(&attempt));
         let kind = RequestKind::Complete(Box::new(report));
         match self.request(|reply| Request::new(target, kind, Some(reply))).await {
             // The entry is removed only now. Otherwise the sweeper would treat the attempt as held but not running.

@@ -77,3 +77,55 @@ async fn what_somebody_types_is_not_taken_away_by_an_update() {
     assert_eq!(tab.eval("document.querySelector('#acts input[name=reason]').value").await, "the customer called");
     site.runtime.shutdown().await.expect("the runtime ends");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slider_of_the_simulator_changes_the_outcome() {
+    let Some(chromium) = Chromium::start("sliders") else { return };
+    let site = Site::new("sliders").await;
+    let mut tab = chromium.tab(1280).await;
+    tab.goto(&format!("{}/simulator", site.url)).await;
+    tab.eval(MARK).await;
+    tab.until("document.getElementById('attempts').innerText.includes('It survives an outage of 30m')").await;
+    let slider = |name: &str| format!("document.querySelector('input[name={name}] + input[type=range]')");
+    let slid = |name: &str, step: u32| {
+        format!(
+            "{{ const slider = {}; slider.value = {step}; slider.dispatchEvent(new Event('input', {{ bubbles: true }})) }}",
+            slider(name)
+        )
+    };
+    assert_eq!(tab.eval(&format!("{}.value", slider("retries"))).await, "8", "it stands at ten retries");
+    tab.eval(&slid("retries", 2)).await;
+    assert_eq!(tab.eval("document.querySelector('input[name=retries]').value").await, "2");
+    tab.until("document.getElementById('attempts').innerText.includes('It does not survive an outage of 30m')").await;
+    tab.eval(&slid("outage", 3)).await;
+    tab.until("document.getElementById('attempts').innerText.includes('It survives an outage of 5s')").await;
+    tab.until("location.search.includes('retries=2') && location.search.includes('outage=5s')").await;
+    // What is typed moves the slider.
+    tab.fill("input[name=retries]", "10").await;
+    tab.until(&format!("{}.value === '8'", slider("retries"))).await;
+    assert_eq!(tab.eval("window.isTheSame").await, true, "the page was never loaded again");
+    assert_eq!(tab.complaints(), Vec::<String>::new());
+    site.runtime.shutdown().await.expect("the runtime ends");
+}
+
+/// An event replaces the section of the acts, with the button that has the focus.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_focus_stays_where_it_is_when_its_section_is_replaced() {
+    let Some(chromium) = Chromium::start("focus") else { return };
+    let site = Site::new("focus").await;
+    site.order("o-1").await;
+    let mut tab = chromium.tab(1280).await;
+    tab.goto(&format!("{}/i/order/o-1", site.url)).await;
+    tab.until("document.getElementById('live').textContent === '● live'").await;
+    tab.eval(
+        "window.focused = [...document.querySelectorAll('#acts button')].filter((one) => !one.disabled).at(-1); window.focused.focus()",
+    )
+    .await;
+    let text = tab.eval("window.focused.textContent").await;
+    site.orders().send("o-1", Charge).await.expect("the event is accepted");
+    tab.until(&format!("document.querySelector('{HERE}')?.dataset.state === 'charged'")).await;
+    tab.until("!document.contains(window.focused)").await;
+    assert_eq!(tab.eval("document.activeElement.textContent").await, text);
+    assert_eq!(tab.eval("document.activeElement.tagName").await, "BUTTON");
+    site.runtime.shutdown().await.expect("the runtime ends");
+}

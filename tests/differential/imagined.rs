@@ -5,17 +5,19 @@ use std::collections::VecDeque;
 use fsm::prelude::*;
 use fsm::{HistoryEntry, HistoryEvent as Told, SendOutcome, SessionId};
 use fsm_core::call::Attempt;
+use fsm_core::commit::request::Reply;
 use fsm_core::decide::operate::Operation;
 use fsm_core::decide::send::{Dedup, Send};
 use fsm_core::ids::CallId;
 use fsm_core::machine::{Machine, TIMEOUT};
 use fsm_core::outcome::{Event, Outcome, Problem, VerbRequests};
-use fsm_runtime::admin::look::Story;
+use fsm_runtime::admin::look::InstanceDetails;
 use fsm_runtime::handle::instance_view::InstanceView;
-use fsm_runtime::store::overview::{InboxEvent, PendingTimer};
+use fsm_store::overview::{InboxEvent, PendingTimer};
 
 use crate::model::Model;
-use crate::model::queue::{KEYS, Origin, Reply, Report, Request, RequestKind, key_index};
+use crate::model::commit::Stop;
+use crate::model::queue::{KEYS, Origin, Request, key_index};
 use crate::model::variant::Variant;
 use crate::sight;
 use crate::walk::{Act, ERROR, INBOX, Script, Steps};
@@ -39,7 +41,7 @@ impl Imagined {
 
     /// Returns the outcome of a send, or `Err(())` inside for a refusal. The outer error is a constraint that the model violated.
     pub fn act(&mut self, act: &Act) -> Result<Result<Option<SendOutcome>, ()>, String> {
-        let (key, what) = match act {
+        let request = match act {
             Act::Advance(span) => return self.advance(*span).map(|()| Ok(None)),
             Act::Send { key, event, script, dedup, after, reject_if_busy } => {
                 let payload = encoded(script);
@@ -48,20 +50,21 @@ impl Imagined {
                 let deliver_at = after.map(|after| self.now + after);
                 let event = Event { name: (*event).to_owned(), payload };
                 let id = CallId(self.model.fresh());
-                (key, RequestKind::Send(Send { dedup, deliver_at, reject_if_busy: *reject_if_busy, ..Send::new(id, event, INBOX) }))
+                let send = Send { dedup, deliver_at, reject_if_busy: *reject_if_busy, ..Send::new(id, event, INBOX) };
+                Request::send(&self.model.machine, *key, send)
             }
             Act::Operate { key, act } => {
                 let (reason, actor) = (Some("because".to_owned()), Some("ada".to_owned()));
                 let request = Some((self.model.fresh().to_string(), Vec::new()));
-                (key, RequestKind::Operate(Box::new(Operation { act: act.clone(), reason, actor, request })))
+                Request::operate(&self.model.machine, *key, Operation { act: act.clone(), reason, actor, request })
             }
         };
-        let reply = self.carry_out(Request { key: *key, kind: what, tries: 0, cached: None })?;
+        let reply = self.carry_out(request)?;
         self.run_due()?;
         Ok(match reply {
-            Reply::Sent { outcome, .. } => Ok(Some(outcome)),
-            Reply::Refused => Err(()),
-            Reply::Done | Reply::Completed { .. } => Ok(None),
+            Ok(Reply::Sent { outcome, .. }) => Ok(Some(outcome)),
+            Ok(_) => Ok(None),
+            Err(()) => Err(()),
         })
     }
 
@@ -99,7 +102,7 @@ impl Imagined {
             parent: None,
             children: Vec::new(),
         };
-        sight::lines(&Story {
+        sight::lines(&InstanceDetails {
             seen,
             children: Vec::new(),
             inbox: inbox.collect(),
@@ -127,11 +130,11 @@ impl Imagined {
     fn run_due(&mut self) -> Result<(), String> {
         loop {
             while let Some(request) = self.queue.pop_front() {
-                self.carry_out(request)?;
+                self.carry_out(request)?.map_err(|()| "a request of the engine's own is refused")?;
             }
             for timer in self.model.store.due_timers(self.now) {
                 let key = key_index(self.model.store.key_of(timer.instance));
-                self.queue.push_back(Request { key, kind: RequestKind::Fire(Box::new(timer)), tries: 0, cached: None });
+                self.queue.push_back(Request::fire(&self.model.machine, key, timer));
             }
             if !self.queue.is_empty() {
                 continue;
@@ -147,13 +150,17 @@ impl Imagined {
         }
     }
 
-    fn carry_out(&mut self, request: Request) -> Result<Reply, String> {
-        let mut batch = self.model.set_out(vec![request], self.now, Some(self.session));
-        let outcome = self.model.commit(&mut batch)?.and_then(|mut outcomes| outcomes.pop()).ok_or("nobody else commits")?;
+    fn carry_out(&mut self, request: Request) -> Result<Result<Reply, ()>, String> {
+        let outcome = self.model.carry_out(request, self.now, Some(self.session)).map_err(|stop| match stop {
+            Stop::Broken(broken) => broken.to_string(),
+            Stop::ConcurrentChange => "nobody else commits".to_owned(),
+        })?;
         for run in outcome.runs {
-            self.run(run.attempt, run.grant)?;
+            let row = self.model.store.calls.get(&(run.attempt.call, run.attempt.number)).ok_or("a call that runs is not stored")?;
+            let grant = row.grant;
+            self.run(Attempt::clone(&run.attempt), grant)?;
         }
-        outcome.reply.ok_or_else(|| "nobody else was faster".to_owned())
+        outcome.reply.map(|reply| reply.map_err(drop)).ok_or_else(|| "nobody else was faster".to_owned())
     }
 
     /// Runs the verb of this attempt.
@@ -190,8 +197,8 @@ impl Imagined {
             }
             Err(advice) => Outcome::Failure(Problem::new(&ERROR.to_string(), advice)),
         };
-        let report = Report { attempt, outcome, origin: Origin::Verb(grant), own_tx: false };
-        self.queue.push_back(Request { key, kind: RequestKind::Complete(Box::new(report)), tries: 0, cached: None });
+        let fresh = self.model.fresh();
+        self.queue.push_back(Request::complete(&self.model.machine, key, attempt, outcome, Origin::Verb(grant), fresh));
         Ok(())
     }
 }

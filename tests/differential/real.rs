@@ -81,8 +81,8 @@ impl Real {
 
     /// Returns the lines of this instance.
     pub async fn seen(&self, key: usize) -> Vec<String> {
-        match self.admin.story("walk", KEYS[key]).await {
-            Ok(story) => sight::lines(&story),
+        match self.admin.details("walk", KEYS[key]).await {
+            Ok(details) => sight::lines(&details),
             Err(error) if error.is_not_found() => Vec::new(),
             Err(error) => panic!("an instance cannot be read: {error}"),
         }

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use fsm::{CallId, HistoryEvent};
-use fsm_runtime::admin::look::Story;
+use fsm_runtime::admin::look::InstanceDetails;
 
 /// Returns the lines of one instance. They do not contain its key, because each walk uses keys of its own.
-pub fn lines(story: &Story) -> Vec<String> {
-    let calls: BTreeSet<CallId> = story.attempts.iter().map(|attempt| attempt.call).collect();
+pub fn lines(details: &InstanceDetails) -> Vec<String> {
+    let calls: BTreeSet<CallId> = details.attempts.iter().map(|attempt| attempt.call).collect();
     let nth = |call: CallId| calls.iter().position(|known| *known == call);
-    let row = &story.seen.row;
+    let row = &details.seen.row;
     let (state, newest) = (row.state.as_deref(), row.newest.map(|(call, number)| (nth(call), number)));
     let record = row.record.as_deref().map(String::from_utf8_lossy);
     let mut lines = vec![
@@ -17,7 +17,7 @@ pub fn lines(story: &Story) -> Vec<String> {
         format!("since {}, changed {}, error {:?}, record {record:?}", row.created_at, row.updated_at, row.error),
         format!("inbox from {} to {}", row.inbox_head, row.inbox_tail),
     ];
-    let mut attempts: Vec<_> = story.attempts.iter().collect();
+    let mut attempts: Vec<_> = details.attempts.iter().collect();
     attempts.sort_by_key(|attempt| (attempt.call, attempt.number));
     for one in attempts {
         let (call, previous) = (nth(one.call), one.previous.map(nth));
@@ -28,14 +28,14 @@ pub fn lines(story: &Story) -> Vec<String> {
         let times = (one.created_at, one.scheduled_at, one.started_at, one.finished_at);
         lines.push(format!("    {times:?}, {:?}", one.retry_state));
     }
-    lines.extend(story.inbox.iter().map(|waits| format!("{} waits at {}", waits.event, waits.position)));
-    let timers = story.timers.iter();
+    lines.extend(details.inbox.iter().map(|waits| format!("{} waits at {}", waits.event, waits.position)));
+    let timers = details.timers.iter();
     let mut timers: Vec<_> =
         timers.map(|timer| format!("{} {} of {:?}, held {}", timer.due_at, timer.event, timer.state, timer.held)).collect();
     // The ids of timers are left out, so the lines are sorted by their text.
     timers.sort();
     lines.extend(timers);
-    let notes = story.entries.iter().filter(|entry| matches!(entry.event, HistoryEvent::Note { .. }));
+    let notes = details.entries.iter().filter(|entry| matches!(entry.event, HistoryEvent::Note { .. }));
     let mut notes: Vec<_> = notes.map(|note| format!("{note}, of call {:?}", note.call.map(nth))).collect();
     // History entries of the same time have no guaranteed order.
     notes.sort();

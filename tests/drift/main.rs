@@ -6,20 +6,20 @@
 #[path = "../promises/support.rs"]
 mod support;
 
-#[allow(dead_code, reason = "other tests need more of it")]
-#[path = "../promises/meddler.rs"]
-mod meddler;
 mod new;
 mod old;
 mod search;
 mod side_by_side;
+#[allow(dead_code, reason = "other tests need more of it")]
+#[path = "../promises/sql_runner.rs"]
+mod sql_runner;
 mod timers;
 
 use std::time::Duration;
 
 use fsm::testing::{TestBed, TestBedBuilder};
 use fsm::{Migrate, SendOutcome, Status};
-use meddler::{Meddler, is_postgres, run};
+use sql_runner::{SqlRunner, is_postgres, run};
 use support::promise;
 
 fn old_code() -> TestBedBuilder {
@@ -208,7 +208,7 @@ promise! {
 }
 
 promise! {
-    async fn an_instance_that_cannot_be_renamed_keeps_no_other_from_it_nor_the_start(old in old_code().only::<Meddler>()) {
+    async fn an_instance_that_cannot_be_renamed_keeps_no_other_from_it_nor_the_start(old in old_code().only::<SqlRunner>()) {
         let of_old = old.machine::<old::Parcel>();
         for n in 0..4 {
             of_old.send(format!("p-{n}"), old::Pack { failures: 0 }).await.unwrap();

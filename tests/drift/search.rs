@@ -6,7 +6,7 @@ use fsm::prelude::*;
 use fsm::testing::TestBed;
 use serde::{Deserialize, Serialize};
 
-use crate::meddler::Meddler;
+use crate::sql_runner::SqlRunner;
 use crate::support::promise;
 use crate::{refuse, refuse_no_more};
 
@@ -103,7 +103,7 @@ promise! {
 
 promise! {
     async fn an_instance_whose_field_cannot_be_written_keeps_no_other_from_it_nor_the_start(
-        old in TestBed::builder().only::<old::Shop>().only::<Meddler>()
+        old in TestBed::builder().only::<old::Shop>().only::<SqlRunner>()
     ) {
         for key in ["good", "bad", "other"] {
             send(old, key, "c-1").await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use fsm::Status;
 use fsm::testing::TestBed;
 
-use crate::meddler::{Meddler, run};
+use crate::sql_runner::{SqlRunner, run};
 use crate::support::promise;
 use crate::{FIVE_SECONDS, LABEL, old, old_code, refuse, refuse_no_more};
 
@@ -82,7 +82,7 @@ promise! {
 }
 
 promise! {
-    async fn a_timer_that_cannot_be_dropped_keeps_no_other_from_it(old in old_code().only::<Meddler>()) {
+    async fn a_timer_that_cannot_be_dropped_keeps_no_other_from_it(old in old_code().only::<SqlRunner>()) {
         let of_old = old.machine::<old::Parcel>();
         for n in 0..130 {
             of_old.send(format!("p-{n}"), old::Pack { failures: 0 }).await.unwrap();

@@ -68,7 +68,7 @@ async fn a_file_that_is_no_database_is_an_error_and_stays_as_it_is() {
 
 #[cfg(feature = "sqlite")]
 #[tokio::test]
-async fn a_read_only_database_can_be_looked_at_and_every_writer_is_told_so() {
+async fn a_read_only_database_can_be_read_and_every_write_is_an_error_that_says_so() {
     let folder = Folder::new("read-only");
     let url = folder.url("payments.db");
     let runtime = Runtime::builder().database(&url).only::<Clumsy>().start().await.unwrap();
@@ -102,7 +102,7 @@ mod a_database_of_a_newer_version_is_left_as_it_is {
 
     const RAISE: &str = "insert into fsm_migrations (version, name, checksum, applied_at) values (99, 'later', 1, 1)";
 
-    async fn kept(url: &str) {
+    async fn check(url: &str) {
         let error = refused(url).await;
         let newest = error.to_string().rsplit_once("up to ").unwrap().1.split_once(';').unwrap().0.to_owned();
         assert_eq!(
@@ -121,7 +121,7 @@ mod a_database_of_a_newer_version_is_left_as_it_is {
         drop(Client::connect(&url).await.unwrap());
         let mut connection = sqlx::SqliteConnection::connect(&url).await.unwrap();
         sqlx::raw_sql(RAISE).execute(&mut connection).await.unwrap();
-        kept(&url).await;
+        check(&url).await;
         let versions: i64 = sqlx::query_scalar("select max(version) from fsm_migrations").fetch_one(&mut connection).await.unwrap();
         assert_eq!(versions, 99);
     }
@@ -132,7 +132,7 @@ mod a_database_of_a_newer_version_is_left_as_it_is {
         let bed = clumsy().postgres().await;
         let mut connection = sqlx::PgConnection::connect(bed.url()).await.unwrap();
         sqlx::raw_sql(RAISE).execute(&mut connection).await.unwrap();
-        kept(bed.url()).await;
+        check(bed.url()).await;
         connection.close().await.unwrap();
     }
 }
@@ -203,7 +203,7 @@ fsm! {
 mod the_name_of_an_effect_has_1_to_255_bytes_and_no_nul_and_is_checked_before_the_effect {
     use super::*;
 
-    async fn kept(bed: &fsm::testing::TestBed, effects: &AtomicU32) {
+    async fn check(bed: &fsm::testing::TestBed, effects: &AtomicU32) {
         let rememberers = bed.machine::<Rememberer>();
         for (n, (name, shown)) in [
             (String::new(), String::new()),
@@ -224,7 +224,7 @@ mod the_name_of_an_effect_has_1_to_255_bytes_and_no_nul_and_is_checked_before_th
         rememberers.send("r", Remember { name: "n".repeat(255) }).await.unwrap();
         bed.run_until_idle().await;
         assert_eq!((rememberers.get("r").await.unwrap().unwrap().version, effects.load(Ordering::SeqCst)), (1, 1));
-        crate::support::healthy(bed).await;
+        crate::support::assert_invariants_hold(bed).await;
     }
 
     fn rememberers(effects: &Arc<AtomicU32>) -> fsm::testing::TestBedBuilder {
@@ -235,14 +235,14 @@ mod the_name_of_an_effect_has_1_to_255_bytes_and_no_nul_and_is_checked_before_th
     #[tokio::test]
     async fn sqlite() {
         let effects = Arc::new(AtomicU32::new(0));
-        kept(&rememberers(&effects).sqlite().await, &effects).await;
+        check(&rememberers(&effects).sqlite().await, &effects).await;
     }
 
     #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn postgres() {
         let effects = Arc::new(AtomicU32::new(0));
-        kept(&rememberers(&effects).postgres().await, &effects).await;
+        check(&rememberers(&effects).postgres().await, &effects).await;
     }
 }
 

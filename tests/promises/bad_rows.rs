@@ -8,12 +8,12 @@ use fsm::testing::TestBed;
 use fsm::{Error, ErrorKind, Handle};
 use fsm_runtime::admin::checkup::Finding;
 use fsm_runtime::admin::{Admin, Opening, transfer};
-use fsm_runtime::store::view::PageFilter;
+use fsm_store::pages::PageFilter;
 
 use crate::durable::{Load, Ship, stalling};
-use crate::meddler::{Meddler, is_postgres, run};
 use crate::payment::{Payment, checkout, failing};
-use crate::support::{Folder, healthy, promise};
+use crate::sql_runner::{SqlRunner, is_postgres, run};
+use crate::support::{Folder, assert_invariants_hold, promise};
 
 const TEN_MINUTES: Duration = Duration::from_secs(600);
 
@@ -28,7 +28,7 @@ async fn findings(bed: &TestBed, about: &str) -> Vec<String> {
 }
 
 promise! {
-    async fn a_list_shows_a_row_that_cannot_be_read_as_unreadable_and_all_others(bed in failing(1).only::<Meddler>()) {
+    async fn a_list_shows_a_row_that_cannot_be_read_as_unreadable_and_all_others(bed in failing(1).only::<SqlRunner>()) {
         let payments = bed.machine::<Payment>();
         for n in 0..5 {
             payments.send(format!("p-{n}"), checkout()).await.unwrap();
@@ -72,7 +72,7 @@ promise! {
 #[tokio::test]
 async fn an_export_names_a_row_that_cannot_be_read_and_has_all_others() {
     let (folder, other) = (Folder::new("bad-row-export"), Folder::new("bad-row-import"));
-    let bed = failing(0).only::<Meddler>().on(&folder.url("fsm.db")).await;
+    let bed = failing(0).only::<SqlRunner>().on(&folder.url("fsm.db")).await;
     for n in 0..3 {
         bed.machine::<Payment>().send(format!("p-{n}"), checkout()).await.unwrap();
     }
@@ -96,7 +96,7 @@ async fn an_export_names_a_row_that_cannot_be_read_and_has_all_others() {
     let imported = import.finish().await.unwrap();
     assert_eq!(imported.unreadable, 1);
     run(&bed, "update fsm_instances set error = null where key = 'p-1'").await;
-    healthy(&bed).await;
+    assert_invariants_hold(&bed).await;
 }
 
 /// SQLite only: PostgreSQL stores no invalid text.
@@ -104,7 +104,7 @@ async fn an_export_names_a_row_that_cannot_be_read_and_has_all_others() {
 #[tokio::test]
 async fn a_start_goes_on_where_a_name_that_a_row_needs_cannot_be_read() {
     let folder = Folder::new("bad-row-start");
-    let bed = failing(1).only::<Meddler>().on(&folder.url("fsm.db")).await;
+    let bed = failing(1).only::<SqlRunner>().on(&folder.url("fsm.db")).await;
     bed.machine::<Payment>().send("p-1", checkout()).await.unwrap();
     bed.run_until_idle().await;
     run(&bed, "update fsm_instances set verb = cast(x'ff' as text) where key = 'p-1'").await;
@@ -113,7 +113,7 @@ async fn a_start_goes_on_where_a_name_that_a_row_needs_cannot_be_read() {
     next.run_until_idle().await;
     assert_eq!(next.machine::<Payment>().get("p-2").await.unwrap().unwrap().version, 1);
     run(&bed, "update fsm_instances set verb = 'created' where key = 'p-1'").await;
-    healthy(&bed).await;
+    assert_invariants_hold(&bed).await;
 }
 
 promise! {
@@ -132,7 +132,7 @@ promise! {
 }
 
 /// The methods that only read.
-const READS: [&str; 8] = ["get", "list", "history", "attempts", "counts", "page", "story", "examine"];
+const READS: [&str; 8] = ["get", "list", "history", "attempts", "counts", "page", "details", "examine"];
 
 async fn read(name: &str, ships: &Handle<Ship>, admin: &Admin) -> Result<(), Error> {
     match name {
@@ -142,7 +142,7 @@ async fn read(name: &str, ships: &Handle<Ship>, admin: &Admin) -> Result<(), Err
         "attempts" => ships.attempts("s-1").await.map(drop),
         "counts" => ships.counts().await.map(drop),
         "page" => admin.page("ship", &PageFilter { limit: 9, ..PageFilter::default() }).await.map(drop),
-        "story" => admin.story("ship", "s-1").await.map(drop),
+        "details" => admin.details("ship", "s-1").await.map(drop),
         _ => admin.examine().await.map(drop),
     }
 }

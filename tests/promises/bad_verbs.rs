@@ -6,8 +6,8 @@ use fsm::prelude::*;
 use fsm::testing::TestBed;
 
 use crate::clumsy::{Clumsy, Deed, Tally, clumsy};
-use crate::meddler::{Meddler, bytes, run};
 use crate::payment::{Payment, PaymentState, checkout, failing};
+use crate::sql_runner::{SqlRunner, bytes, run};
 use crate::support::promise;
 
 const FIVE_SECONDS: Duration = Duration::from_secs(5);
@@ -61,7 +61,7 @@ promise! {
 }
 
 promise! {
-    async fn a_payload_that_no_longer_decodes_is_a_failed_attempt(bed in failing(1).only::<Meddler>()) {
+    async fn a_payload_that_no_longer_decodes_is_a_failed_attempt(bed in failing(1).only::<SqlRunner>()) {
         let payments = bed.machine::<Payment>();
         payments.send("o-1", checkout()).await.unwrap();
         bed.run_until_idle().await;
@@ -88,7 +88,7 @@ promise! {
 }
 
 promise! {
-    async fn a_payload_that_is_gone_is_a_failed_attempt(bed in failing(1).only::<Meddler>()) {
+    async fn a_payload_that_is_gone_is_a_failed_attempt(bed in failing(1).only::<SqlRunner>()) {
         let payments = bed.machine::<Payment>();
         payments.send("o-1", checkout()).await.unwrap();
         bed.run_until_idle().await;
@@ -102,7 +102,7 @@ promise! {
 }
 
 promise! {
-    async fn a_record_that_does_not_decode_is_a_failed_attempt(bed in clumsy().only::<Meddler>()) {
+    async fn a_record_that_does_not_decode_is_a_failed_attempt(bed in clumsy().only::<SqlRunner>()) {
         let clumsies = bed.machine::<Clumsy>();
         clumsies.send("c", Deed::Nothing).await.unwrap();
         bed.run_until_idle().await;

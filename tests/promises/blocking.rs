@@ -8,7 +8,7 @@ use fsm::prelude::*;
 use fsm::testing::{TestBed, TestBedBuilder};
 use serde::{Deserialize, Serialize};
 
-use crate::support::{Folder, healthy};
+use crate::support::{Folder, assert_invariants_hold};
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 enum Work {
@@ -32,7 +32,7 @@ struct Sums {
     runs: u32,
 }
 
-/// What the threads of a test do.
+/// The work of the threads of a test.
 #[derive(Default)]
 struct Threads {
     running: AtomicU32,
@@ -119,15 +119,15 @@ macro_rules! on_both {
         mod $name {
             use super::*;
 
-            async fn kept($bed: &TestBed, $threads: &Arc<Threads>) $body
+            async fn check($bed: &TestBed, $threads: &Arc<Threads>) $body
 
             #[cfg(feature = "sqlite")]
             #[tokio::test]
             async fn sqlite() {
                 let threads = Arc::default();
                 let bed = mills(&threads).sqlite().await;
-                kept(&bed, &threads).await;
-                healthy(&bed).await;
+                check(&bed, &threads).await;
+                assert_invariants_hold(&bed).await;
             }
 
             #[cfg(feature = "postgres")]
@@ -135,8 +135,8 @@ macro_rules! on_both {
             async fn postgres() {
                 let threads = Arc::default();
                 let bed = mills(&threads).postgres().await;
-                kept(&bed, &threads).await;
-                healthy(&bed).await;
+                check(&bed, &threads).await;
+                assert_invariants_hold(&bed).await;
             }
         }
     )* };
@@ -196,7 +196,7 @@ on_both! {
 mod progress_is_shown_and_a_verb_without_progress_ends {
     use super::*;
 
-    async fn kept(url: &str) {
+    async fn check(url: &str) {
         let builder = Runtime::builder().database(url).only::<Mill>().data(Arc::<Threads>::default());
         let runtime = builder.start().await.unwrap();
         let mills = runtime.machine::<Mill>();
@@ -228,13 +228,13 @@ mod progress_is_shown_and_a_verb_without_progress_ends {
     #[tokio::test]
     async fn sqlite() {
         let folder = Folder::new("progress");
-        kept(&folder.url("fsm.db")).await;
+        check(&folder.url("fsm.db")).await;
     }
 
     #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn postgres() {
         let bed = mills(&Arc::default()).postgres().await;
-        kept(bed.url()).await;
+        check(bed.url()).await;
     }
 }

@@ -91,7 +91,7 @@ async fn exhaust(bed: &TestBed) -> fsm::Handle<Trip> {
     trips
 }
 
-async fn story(trips: &fsm::Handle<Trip>) -> Vec<(String, u32, AttemptState)> {
+async fn timeline(trips: &fsm::Handle<Trip>) -> Vec<(String, u32, AttemptState)> {
     let attempts = trips.attempts("t-1").await.unwrap();
     attempts.into_iter().map(|attempt| (attempt.verb, attempt.number, attempt.state)).collect()
 }
@@ -124,8 +124,8 @@ promise! {
         let trips = exhaust(bed).await;
         let trip = trips.get("t-1").await.unwrap().unwrap();
         assert_eq!((trip.status, trip.error.as_deref()), (Status::Error, Some("the airline does not answer")));
-        let story = story(&trips).await;
-        let catch: Vec<_> = story.iter().filter(|(verb, ..)| verb == "recover").map(|(_, number, state)| (*number, *state)).collect();
+        let timeline = timeline(&trips).await;
+        let catch: Vec<_> = timeline.iter().filter(|(verb, ..)| verb == "recover").map(|(_, number, state)| (*number, *state)).collect();
         assert_eq!(catch, [(1, AttemptState::Error), (2, AttemptState::Error)], "it is retried by its own policy");
     }
 }
@@ -133,7 +133,7 @@ promise! {
 mod a_retry_by_hand_after_a_catch_runs_the_caught_call_again_under_the_same_idempotency_key {
     use super::*;
 
-    async fn kept(bed: TestBed, world: Arc<World>) {
+    async fn check(bed: TestBed, world: Arc<World>) {
         let trips = exhaust(&bed).await;
         for _ in 0..2 {
             trips.retry("t-1").reason("once more").await.unwrap();
@@ -161,24 +161,24 @@ mod a_retry_by_hand_after_a_catch_runs_the_caught_call_again_under_the_same_idem
             ("recover", 1, s),
             ("reserved", 10, s),
         ];
-        assert_eq!(story(&trips).await, expected.map(|(verb, number, state)| (verb.to_owned(), number, state)));
+        assert_eq!(timeline(&trips).await, expected.map(|(verb, number, state)| (verb.to_owned(), number, state)));
         let attempts = trips.attempts("t-1").await.unwrap();
         let calls: std::collections::HashSet<_> = attempts.iter().filter(|a| a.verb == "reserved").map(|a| a.call).collect();
         assert_eq!(calls.len(), 1, "one call, so one idempotency key");
-        crate::support::healthy(&bed).await;
+        crate::support::assert_invariants_hold(&bed).await;
     }
 
     #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn sqlite() {
         let world = world(false, false);
-        kept(trips(&world).sqlite().await, world).await;
+        check(trips(&world).sqlite().await, world).await;
     }
 
     #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn postgres() {
         let world = world(false, false);
-        kept(trips(&world).postgres().await, world).await;
+        check(trips(&world).postgres().await, world).await;
     }
 }

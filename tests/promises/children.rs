@@ -4,7 +4,7 @@ use fsm::prelude::*;
 
 use crate::family::{
     Abandon, Deliver, Extend, Gather, Gathering, Lose, Order, OrderState, Pack, Parcel, ParcelState, Remark, Ship, family, hand, order,
-    ship, shipped, story,
+    ship, shipped, timeline,
 };
 use crate::support::promise;
 
@@ -136,10 +136,10 @@ promise! {
         let orders = shipped(bed, ["p-1"]).await;
         orders.send("o-1", Abandon).await.unwrap();
         bed.run_until_idle().await;
-        let left = story(&orders, "o-1").await;
+        let left = timeline(&orders, "o-1").await;
         assert!(left.iter().any(|line| line.contains("`shipping` was left before the children")), "{left:#?}");
         hand(bed, &["p-1"]).await;
-        let late = story(&bed.machine::<Parcel>(), "p-1").await;
+        let late = timeline(&bed.machine::<Parcel>(), "p-1").await;
         assert!(late.iter().any(|line| line.contains("its parent had ended before")), "{late:#?}");
         assert_eq!(order(&orders).await, (Some(OrderState::Abandoned), Status::Completed, vec![]));
     }
@@ -179,8 +179,8 @@ promise! {
         let statuses = async |status| parcels.list(Filter::default().status(status).limit(1000)).await.unwrap().items.len();
         assert_eq!(statuses(Status::Running).await, 0);
         assert_eq!((statuses(Status::Completed).await, statuses(Status::Cancelled).await), (2, 302));
-        let story = story(&parcels, "heavy").await;
-        assert!(story.iter().any(|line| line.contains("its parent `family-order` `o-1` was cancelled")), "{story:#?}");
+        let timeline = timeline(&parcels, "heavy").await;
+        assert!(timeline.iter().any(|line| line.contains("its parent `family-order` `o-1` was cancelled")), "{timeline:#?}");
     }
 }
 
@@ -247,13 +247,13 @@ promise! {
         orders.send("g-1", Abandon).await.unwrap();
         bed.run_until_idle().await;
         hand(bed, &["p-1"]).await;
-        let story = story(&orders, "g-1").await;
-        assert!(story.iter().any(|line| line.contains("not `ChildEnded<Parcel>`")), "{story:#?}");
+        let timeline = timeline(&orders, "g-1").await;
+        assert!(timeline.iter().any(|line| line.contains("not `ChildEnded<Parcel>`")), "{timeline:#?}");
     }
 }
 
 promise! {
-    async fn nobody_sends_the_events_of_children(bed in family()) {
+    async fn a_caller_cannot_send_the_events_of_children(bed in family()) {
         let orders = shipped(bed, ["p-1"]).await;
         for event in ["ChildrenEnded", "ChildEnded<Parcel>", "ChildFailed<Parcel>"] {
             let error = orders.send_json("o-1", event, ()).await.unwrap_err();

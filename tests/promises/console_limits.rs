@@ -119,7 +119,7 @@ async fn asked(address: SocketAddr, path: &str) -> TcpStream {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_hostile_text_leaves_its_place_on_any_page() {
+async fn hostile_texts_are_escaped_on_every_page() {
     let program = Program::new("console-hostile").await;
     for (number, text) in HOSTILE.iter().enumerate() {
         let key = format!("k-{number}-{text}");

@@ -8,7 +8,7 @@ use fsm::testing::{TestBed, TestBedBuilder};
 use serde::{Deserialize, Serialize};
 
 use crate::payment::GatewayError;
-use crate::support::healthy;
+use crate::support::assert_invariants_hold;
 
 const FIVE_SECONDS: Duration = Duration::from_secs(5);
 
@@ -146,23 +146,23 @@ macro_rules! witnessed {
         mod $name {
             use super::*;
 
-            async fn kept($bed: &TestBed, $witness: &Witness) {
+            async fn check($bed: &TestBed, $witness: &Witness) {
                 $body;
-                healthy($bed).await;
+                assert_invariants_hold($bed).await;
             }
 
             #[cfg(feature = "sqlite")]
             #[tokio::test]
             async fn sqlite() {
                 let witness = Arc::new(Witness::default());
-                kept(&scouts(&witness).sqlite().await, &witness).await;
+                check(&scouts(&witness).sqlite().await, &witness).await;
             }
 
             #[cfg(feature = "postgres")]
             #[tokio::test]
             async fn postgres() {
                 let witness = Arc::new(Witness::default());
-                kept(&scouts(&witness).postgres().await, &witness).await;
+                check(&scouts(&witness).postgres().await, &witness).await;
             }
         }
     };
@@ -244,7 +244,7 @@ witnessed! {
 }
 
 witnessed! {
-    async fn what_a_failed_attempt_asked_for_is_forgotten(bed, _witness) {
+    async fn the_requests_of_a_failed_attempt_are_dropped(bed, _witness) {
         let scouts = bed.machine::<Scout>();
         scouts.send("s", Want::SendAndFailOnce).await.unwrap();
         bed.run_until_idle().await;

@@ -8,8 +8,8 @@ use fsm::testing::{TestBed, TestBedBuilder};
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection, PgConnection, SqliteConnection};
 
-use crate::meddler::{Meddler, is_postgres, run};
 use crate::payment::{Payment, checkout, failing, paid_with};
+use crate::sql_runner::{SqlRunner, is_postgres, run};
 use crate::support::promise;
 
 const TEN_MINUTES: Duration = Duration::from_secs(600);
@@ -98,7 +98,7 @@ fsm! {
 }
 
 fn tills() -> TestBedBuilder {
-    TestBed::builder().only::<Till>().only::<Shelf>().only::<Meddler>()
+    TestBed::builder().only::<Till>().only::<Shelf>().only::<SqlRunner>()
 }
 
 /// Runs one till from its opening to the receipt. Running it again changes nothing.
@@ -230,7 +230,7 @@ macro_rules! dies_in_send_in {
         bed.advance(TEN_MINUTES).await;
         assert_eq!(payments.get(&key).await.unwrap().unwrap().version, 2);
         assert_eq!(payments.get(format!("{key}-later")).await.unwrap().unwrap().version, 1);
-        crate::support::healthy(bed).await;
+        crate::support::assert_invariants_hold(bed).await;
     }};
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use fsm::{Redactable, RedactableKind};
 
 use crate::clumsy::{Clumsy, Deed, clumsy};
-use crate::meddler::{Meddler, run};
+use crate::sql_runner::{SqlRunner, run};
 use crate::support::promise;
 
 const CARD: &str = "4242-4242";
@@ -23,7 +23,7 @@ pub struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
     /// Records the log output of this thread while the guard lives.
-    pub fn kept() -> (Log, tracing::subscriber::DefaultGuard) {
+    pub fn check() -> (Log, tracing::subscriber::DefaultGuard) {
         let log = Log::default();
         let writer = log.clone();
         let subscriber = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_writer(move || writer.clone()).finish();
@@ -46,9 +46,9 @@ impl io::Write for Log {
 
 promise! {
     async fn an_error_text_is_redacted_before_it_is_stored_and_logged(
-        bed in clumsy().only::<Meddler>().with(|builder| builder.redact(without_cards))
+        bed in clumsy().only::<SqlRunner>().with(|builder| builder.redact(without_cards))
     ) {
-        let (log, _kept) = Log::kept();
+        let (log, _kept) = Log::check();
         let clumsies = bed.machine::<Clumsy>();
         for (key, deed) in [("failed", Deed::Fail(format!("no card {CARD}"))), ("panicked", Deed::Panic(format!("bad card {CARD}")))] {
             clumsies.send(key, deed).await.unwrap();

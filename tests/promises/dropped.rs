@@ -12,8 +12,8 @@ use fsm::{Filter, Handle, SendOutcome};
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection, PgConnection, SqliteConnection};
 
-use crate::meddler::{Meddler, is_postgres, run};
-use crate::support::{Folder, healthy, promise};
+use crate::sql_runner::{SqlRunner, is_postgres, run};
+use crate::support::{Folder, assert_invariants_hold, promise};
 
 /// The moment at which a future is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -122,7 +122,7 @@ fsm! {
 }
 
 fn droppers() -> TestBedBuilder {
-    TestBed::builder().only::<Dropper>().only::<Meddler>()
+    TestBed::builder().only::<Dropper>().only::<SqlRunner>()
 }
 
 /// The engine takes an event and carries out its call.
@@ -157,7 +157,7 @@ macro_rules! dropped_send_in {
                 let orders: i64 =
                     sqlx::query_scalar("select count(*) from orders where number = $1").bind(&key).fetch_one(&mut mine).await.unwrap();
                 assert_eq!(orders, 2, "what the caller did beside it is committed");
-                healthy(bed).await;
+                assert_invariants_hold(bed).await;
                 match droppers.get(&key).await.unwrap() {
                     None => assert!(new.is_none(), "it was acknowledged"),
                     Some(_) => bed.run_until_idle().await,
@@ -180,7 +180,7 @@ macro_rules! dropped_send_in {
         bed.run_until_idle().await;
         let busy = droppers.get("busy").await.unwrap().unwrap();
         assert_eq!((busy.version, busy.inbox_len), (2 + i64::try_from(waiting).unwrap(), 0));
-        healthy(bed).await;
+        assert_invariants_hold(bed).await;
     }};
 }
 
@@ -225,7 +225,7 @@ macro_rules! dropped_everywhere {
                     }
                 }
             }
-            healthy($bed).await;
+            assert_invariants_hold($bed).await;
         })
         .await;
     )* };
@@ -279,7 +279,7 @@ promise! {
                     let before = run(bed, "select count(*) from ledger").await.unwrap();
                     droppers.send(&key, Drop { what, times, when, is_postgres: is_postgres(bed) }).await.unwrap();
                     bed.run_until_idle().await;
-                    healthy(bed).await;
+                    assert_invariants_hold(bed).await;
                     let instance = droppers.get(&key).await.unwrap().unwrap();
                     let written = run(bed, "select count(*) from ledger").await.unwrap() - before;
                     match instance.status {

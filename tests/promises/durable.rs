@@ -96,7 +96,7 @@ promise! {
 mod a_dead_workers_attempt_is_lost_once_its_lease_ends_and_counts {
     use super::*;
 
-    async fn kept(bed: TestBed, stall: Arc<Stall>) {
+    async fn check(bed: TestBed, stall: Arc<Stall>) {
         let ships = bed.machine::<Ship>();
         ships.send("s-1", Load).await.unwrap();
         stall.entered.notified().await;
@@ -111,28 +111,28 @@ mod a_dead_workers_attempt_is_lost_once_its_lease_ends_and_counts {
         bed.advance(Duration::from_secs(5)).await;
         let states: Vec<_> = ships.attempts("s-1").await.unwrap().iter().map(|attempt| attempt.state).collect();
         assert_eq!(states, [AttemptState::Lost, AttemptState::Success]);
-        crate::support::healthy(&bed).await;
+        crate::support::assert_invariants_hold(&bed).await;
     }
 
     #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn sqlite() {
         let stall = once();
-        kept(stalling(&stall).sqlite().await, stall).await;
+        check(stalling(&stall).sqlite().await, stall).await;
     }
 
     #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn postgres() {
         let stall = once();
-        kept(stalling(&stall).postgres().await, stall).await;
+        check(stalling(&stall).postgres().await, stall).await;
     }
 }
 
 mod without_a_policy_a_lost_attempt_is_not_run_again_and_a_person_may_retry {
     use super::*;
 
-    async fn kept(bed: TestBed, stall: Arc<Stall>) {
+    async fn check(bed: TestBed, stall: Arc<Stall>) {
         let ships = bed.machine::<Ship>();
         ships.send("s-1", Load).await.unwrap();
         bed.run_until_idle().await;
@@ -148,21 +148,21 @@ mod without_a_policy_a_lost_attempt_is_not_run_again_and_a_person_may_retry {
         ships.retry("s-1").await.unwrap();
         bed.run_until_idle().await;
         assert_eq!(ships.get("s-1").await.unwrap().unwrap().state, Some(ShipState::Unloading));
-        crate::support::healthy(&bed).await;
+        crate::support::assert_invariants_hold(&bed).await;
     }
 
     #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn sqlite() {
         let stall = Arc::new(Stall::default());
-        kept(stalling(&stall).sqlite().await, stall).await;
+        check(stalling(&stall).sqlite().await, stall).await;
     }
 
     #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn postgres() {
         let stall = Arc::new(Stall::default());
-        kept(stalling(&stall).postgres().await, stall).await;
+        check(stalling(&stall).postgres().await, stall).await;
     }
 }
 
@@ -171,7 +171,7 @@ mod a_worker_that_went_silent_cannot_complete {
     use super::*;
     use fsm::Runtime;
 
-    async fn kept(url: &str) {
+    async fn check(url: &str) {
         let stall = once();
         let runtime = async |lease| {
             let builder = Runtime::builder()
@@ -209,7 +209,7 @@ mod a_worker_that_went_silent_cannot_complete {
     #[tokio::test]
     async fn sqlite() {
         let file = std::env::temp_dir().join(format!("fsm-silent-{}.db", std::process::id()));
-        kept(&format!("sqlite://{}", file.display())).await;
+        check(&format!("sqlite://{}", file.display())).await;
         std::fs::remove_file(file).unwrap();
     }
 
@@ -217,7 +217,7 @@ mod a_worker_that_went_silent_cannot_complete {
     #[tokio::test]
     async fn postgres() {
         let bed = TestBed::builder().only::<Payment>().data(Arc::new(crate::payment::Gateway::failing(0))).postgres().await;
-        kept(bed.url()).await;
+        check(bed.url()).await;
     }
 }
 

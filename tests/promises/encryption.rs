@@ -9,7 +9,7 @@ use fsm::{Aead, SendOutcome};
 use serde::{Deserialize, Serialize};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
-use crate::meddler::{Meddler, is_postgres, run};
+use crate::sql_runner::{SqlRunner, is_postgres, run};
 use crate::support::{Folder, promise};
 
 const SECRET: &str = "4242-4242-4242";
@@ -94,7 +94,7 @@ fsm! {
 }
 
 fn vaults() -> TestBedBuilder {
-    TestBed::builder().only::<Vault>().only::<Printer>().only::<Meddler>()
+    TestBed::builder().only::<Vault>().only::<Printer>().only::<SqlRunner>()
 }
 
 fn encrypting(id: &'static str) -> TestBedBuilder {
@@ -154,7 +154,7 @@ mod nothing_secret_is_in_the_database {
         let bed = builder.on(&folder.url("vault.db")).await;
         leave_secrets(&bed).await;
         find_secrets(&bed).await;
-        crate::support::healthy(&bed).await;
+        crate::support::assert_invariants_hold(&bed).await;
         files(&folder)
     }
 
@@ -190,7 +190,7 @@ mod nothing_secret_is_in_the_database {
             leave_secrets(&bed).await;
             find_secrets(&bed).await;
             assert_eq!(is_in(&columns(&bed).await), is_there);
-            crate::support::healthy(&bed).await;
+            crate::support::assert_invariants_hold(&bed).await;
         }
     }
 }
@@ -267,7 +267,7 @@ promise! {
 }
 
 promise! {
-    async fn a_value_that_is_put_in_anothers_place_is_refused(bed in encrypting("a")) {
+    async fn a_value_that_is_copied_to_another_row_is_refused(bed in encrypting("a")) {
         let vaults = bed.machine::<Vault>();
         for key in ["mine", "yours"] {
             vaults.send(key, charge(false)).await.unwrap();
@@ -304,7 +304,7 @@ promise! {
 }
 
 promise! {
-    async fn a_digest_does_not_tell_the_payload(bed in encrypting("a")) {
+    async fn a_stored_digest_does_not_reveal_the_payload(bed in encrypting("a")) {
         let (vaults, other) = (bed.machine::<Vault>(), bed.machine::<Printer>());
         vaults.send("o-1", charge(false)).dedup("first").await.unwrap();
         vaults.send("o-2", charge(false)).dedup("first").await.unwrap();

@@ -128,7 +128,7 @@ promise! {
 }
 
 promise! {
-    async fn a_full_inbox_is_busy(bed in counters().with(|builder| builder.inbox_limit(2))) {
+    async fn a_send_to_a_full_inbox_is_an_error_that_says_busy(bed in counters().with(|builder| builder.inbox_limit(2))) {
         let counters = bed.machine::<Counter>();
         counters.send("c", Begin).await.unwrap();
         bed.run_until_idle().await;

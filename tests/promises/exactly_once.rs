@@ -44,7 +44,7 @@ promise! {
 mod the_idempotency_key_is_the_same_for_all_attempts_of_a_call {
     use super::*;
 
-    async fn kept(bed: fsm::testing::TestBed, gateway: Arc<Gateway>) {
+    async fn check(bed: fsm::testing::TestBed, gateway: Arc<Gateway>) {
         let payments = bed.machine::<Payment>();
         payments.send("o-1", checkout()).await.unwrap();
         bed.advance(Duration::from_secs(86_400)).await;
@@ -53,21 +53,21 @@ mod the_idempotency_key_is_the_same_for_all_attempts_of_a_call {
         assert_eq!(payments.get("o-1").await.unwrap().unwrap().state, Some(PaymentState::Created));
         assert_eq!(gateway.called(), (13, 1), "eleven attempts, and two after the manual retry, with one key");
         assert_eq!(payments.attempts("o-1").await.unwrap().iter().filter(|attempt| attempt.state == AttemptState::Success).count(), 1);
-        crate::support::healthy(&bed).await;
+        crate::support::assert_invariants_hold(&bed).await;
     }
 
     #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn sqlite() {
         let gateway = Arc::new(Gateway::failing(12));
-        kept(watched(&gateway).sqlite().await, gateway).await;
+        check(watched(&gateway).sqlite().await, gateway).await;
     }
 
     #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn postgres() {
         let gateway = Arc::new(Gateway::failing(12));
-        kept(watched(&gateway).postgres().await, gateway).await;
+        check(watched(&gateway).postgres().await, gateway).await;
     }
 }
 

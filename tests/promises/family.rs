@@ -5,7 +5,7 @@ use fsm::testing::{TestBed, TestBedBuilder};
 use fsm::{Handle, HistoryEntry};
 use serde::{Deserialize, Serialize};
 
-/// What an order remembers of its parcels.
+/// The record of an order: a line for each event of its parcels.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Log {
     pub lines: Vec<String>,
@@ -210,6 +210,6 @@ pub async fn order(orders: &Handle<Order>) -> (Option<OrderState>, Status, Vec<S
 }
 
 /// The history of an instance as texts.
-pub async fn story<M: fsm::Machine>(handle: &Handle<M>, key: &str) -> Vec<String> {
+pub async fn timeline<M: fsm::Machine>(handle: &Handle<M>, key: &str) -> Vec<String> {
     handle.history(key).await.unwrap().iter().map(HistoryEntry::to_string).collect()
 }

@@ -11,7 +11,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngSeed, TestRunner};
 
 use crate::clumsy::{Clumsy, Deed, clumsy};
-use crate::meddler::{Meddler, is_postgres, run};
+use crate::sql_runner::{SqlRunner, is_postgres, run};
 use crate::support::promise;
 
 const FIVE_SECONDS: Duration = Duration::from_secs(5);
@@ -75,7 +75,7 @@ fn of_key(key: &str) -> String {
 }
 
 promise! {
-    async fn a_row_with_any_bytes_fails_its_own_attempt_and_no_other(bed in clumsy().only::<Meddler>()) {
+    async fn a_row_with_any_bytes_fails_its_own_attempt_and_no_other(bed in clumsy().only::<SqlRunner>()) {
         let clumsies = bed.machine::<Clumsy>();
         let rows = drawn(60, &garbage());
         for n in 0..rows.len() {
@@ -128,7 +128,7 @@ promise! {
 }
 
 promise! {
-    async fn a_definition_with_any_bytes_stops_no_worker(bed in clumsy().only::<Meddler>()) {
+    async fn a_definition_with_any_bytes_stops_no_worker(bed in clumsy().only::<SqlRunner>()) {
         run(bed, "update fsm_machines set first_seen_at = first_seen_at").await;
         for bytes in drawn(10, &garbage()) {
             let text = text_literal(bed, &bytes);

@@ -112,7 +112,7 @@ async fn states(kilns: &Handle<Kiln>) -> Vec<AttemptState> {
 
 #[cfg(feature = "sqlite")]
 #[tokio::test]
-async fn sigterm_lets_what_executes_finish() {
+async fn sigterm_lets_running_attempts_finish() {
     let folder = Folder::new("sigterm-finish");
     let url = folder.url("kiln.db");
     let kilns = kilns(&url).await;
@@ -125,7 +125,7 @@ async fn sigterm_lets_what_executes_finish() {
 
 #[cfg(feature = "sqlite")]
 #[tokio::test]
-async fn sigterm_gives_back_what_does_not_finish_in_time() {
+async fn sigterm_releases_attempts_that_do_not_finish_in_time() {
     let folder = Folder::new("sigterm-release");
     let url = folder.url("kiln.db");
     let kilns = kilns(&url).await;
@@ -140,7 +140,7 @@ async fn sigterm_gives_back_what_does_not_finish_in_time() {
 
 #[cfg(feature = "sqlite")]
 #[tokio::test]
-async fn a_second_signal_ends_at_once_and_what_executed_is_lost() {
+async fn a_second_signal_ends_the_process_at_once_and_its_attempts_are_lost() {
     let folder = Folder::new("sigterm-twice");
     let url = folder.url("kiln.db");
     let kilns = kilns(&url).await;
@@ -170,7 +170,7 @@ impl Process {
 mod a_verb_that_kills_its_process_is_exhausted_and_not_run_for_ever {
     use super::*;
 
-    async fn kept(url: &str) {
+    async fn check(url: &str) {
         let kilns = kilns(url).await;
         kilns.send("k", Crack).await.unwrap();
         let mut deaths = 0;
@@ -192,14 +192,14 @@ mod a_verb_that_kills_its_process_is_exhausted_and_not_run_for_ever {
     #[tokio::test]
     async fn sqlite() {
         let folder = Folder::new("poison");
-        kept(&folder.url("kiln.db")).await;
+        check(&folder.url("kiln.db")).await;
     }
 
     #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn postgres() {
         let bed = fsm::testing::TestBed::builder().only::<Kiln>().postgres().await;
-        kept(bed.url()).await;
+        check(bed.url()).await;
     }
 }
 

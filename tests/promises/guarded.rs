@@ -25,13 +25,15 @@ thread_local! {
     static TRAP: Cell<&'static str> = const { Cell::new("") };
 }
 
-fn arm(place: &'static str) {
+/// Makes this place panic when it is reached next.
+fn set_trap(place: &'static str) {
     TRAP.set(place);
 }
 
-fn pass(place: &'static str) {
+/// Marks a place that panics if the trap is set for it.
+fn panic_if_trapped(place: &'static str) {
     if TRAP.get() == place {
-        arm("");
+        set_trap("");
         panic!("trapped in {place}");
     }
 }
@@ -42,13 +44,13 @@ struct Count(u32);
 
 impl Serialize for Count {
     fn serialize<S: Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
-        pass("Serialize of the record");
+        panic_if_trapped("Serialize of the record");
         self.0.serialize(to)
     }
 }
 impl<'de> Deserialize<'de> for Count {
     fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
-        pass("Deserialize of the record");
+        panic_if_trapped("Deserialize of the record");
         u32::deserialize(from).map(Count)
     }
 }
@@ -60,7 +62,7 @@ struct Beginning {
 }
 impl Default for Beginning {
     fn default() -> Self {
-        pass("Default of the record");
+        panic_if_trapped("Default of the record");
         Beginning { done: 0 }
     }
 }
@@ -84,19 +86,19 @@ struct Deed(usize);
 
 impl Serialize for Deed {
     fn serialize<S: Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
-        pass("Serialize of the event");
+        panic_if_trapped("Serialize of the event");
         self.0.serialize(to)
     }
 }
 impl<'de> Deserialize<'de> for Deed {
     fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
-        pass("Deserialize of the event");
+        panic_if_trapped("Deserialize of the event");
         usize::deserialize(from).map(Deed)
     }
 }
 impl Drop for Deed {
     fn drop(&mut self) {
-        pass("Drop of the event");
+        panic_if_trapped("Drop of the event");
     }
 }
 
@@ -109,26 +111,26 @@ struct Begin;
 struct Brittle;
 impl fmt::Display for Brittle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        pass("Display of the error");
+        panic_if_trapped("Display of the error");
         f.write_str("it is brittle")
     }
 }
 impl StdError for Brittle {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        pass("source of the error");
+        panic_if_trapped("source of the error");
         None
     }
 }
 impl Retryable for Brittle {
     fn retry(&self) -> RetryAdvice {
-        pass("Retryable::retry");
+        panic_if_trapped("Retryable::retry");
         RetryAdvice::Default
     }
 }
 fsm::retryable!(Brittle);
 impl Drop for Brittle {
     fn drop(&mut self) {
-        pass("Drop of the error");
+        panic_if_trapped("Drop of the error");
     }
 }
 
@@ -136,7 +138,7 @@ impl Drop for Brittle {
 struct Held;
 impl Drop for Held {
     fn drop(&mut self) {
-        pass("Drop of what the verb holds");
+        panic_if_trapped("Drop of what the verb holds");
     }
 }
 
@@ -144,7 +146,7 @@ impl Drop for Held {
 struct Bomb;
 impl Drop for Bomb {
     fn drop(&mut self) {
-        pass("Drop of what the panic carries");
+        panic_if_trapped("Drop of what the panic carries");
     }
 }
 
@@ -181,7 +183,7 @@ async fn did(ctx: &mut Ctx<'_>, record: &mut Count, event: Deed) -> Result {
     record.0 += 1;
     let Some((place, then, _)) = PLACES.get(event.0).filter(|_| ctx.attempt() == 1) else { return Ok(()) };
     if !is_before_the_verb(place) {
-        arm(place);
+        set_trap(place);
     }
     match then {
         Then::Succeed => {}
@@ -210,7 +212,7 @@ async fn owned(ctx: &mut Ctx<'_>, event: Own) -> std::result::Result<(), Brittle
     if ctx.attempt() > 1 {
         return Ok(());
     }
-    arm(if event.0 == 0 { "Retryable::retry" } else { "Drop of the error" });
+    set_trap(if event.0 == 0 { "Retryable::retry" } else { "Drop of the error" });
     Err(Brittle)
 }
 
@@ -242,7 +244,7 @@ struct Turning;
 struct Unturned;
 impl fmt::Display for Unturned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        pass("Display of the codec's error");
+        panic_if_trapped("Display of the codec's error");
         f.write_str("it cannot be turned")
     }
 }
@@ -250,25 +252,25 @@ impl StdError for Unturned {}
 
 impl PayloadCodec for Turning {
     fn encode(&self, _: &EncryptionContext<'_>, plain: &[u8]) -> Vec<u8> {
-        pass("the codec's encode");
+        panic_if_trapped("the codec's encode");
         plain.iter().map(|byte| !byte).collect()
     }
     fn decode(&self, _: &EncryptionContext<'_>, encoded: &[u8]) -> std::result::Result<Vec<u8>, Box<dyn StdError + Send + Sync>> {
-        pass("the codec's decode");
+        panic_if_trapped("the codec's decode");
         if TRAP.get() == "Display of the codec's error" {
             return Err(Box::new(Unturned));
         }
         Ok(encoded.iter().map(|byte| !byte).collect())
     }
     fn digests(&self, content: &[u8]) -> Vec<Vec<u8>> {
-        pass("the codec's digests");
+        panic_if_trapped("the codec's digests");
         vec![content.to_vec()]
     }
 }
 
 fn traps() -> TestBedBuilder {
     let redact = |_: &fsm::Redactable<'_>| {
-        pass("the redaction");
+        panic_if_trapped("the redaction");
         None
     };
     TestBed::builder().only::<Trapped>().only::<Beginner>().with(move |builder| builder.codec(Turning).redact(redact))
@@ -300,7 +302,7 @@ promise! {
             let request = trapped.send("t", Deed(n));
             if is_before_the_verb(place) {
                 // The trap is armed late, so that the sender does not trigger it.
-                arm(place);
+                set_trap(place);
             }
             request.await.unwrap();
             fails_and_goes_on(bed, "t", place, says).await;
@@ -321,19 +323,19 @@ promise! {
         let trapped = bed.machine::<Trapped>();
         let n = PLACES.iter().position(|(_, then, _)| *then == Then::Bomb).unwrap();
         let request = trapped.send("t", Deed(n));
-        arm("the redaction");
+        set_trap("the redaction");
         request.await.unwrap();
         bed.run_until_idle().await;
         let call = trapped.get("t").await.unwrap().unwrap().call.unwrap();
         assert_eq!((call.attempt, call.last_error.is_some()), (2, true));
-        arm("");
+        set_trap("");
     }
 }
 
 promise! {
     async fn a_panic_in_the_default_of_a_record_is_a_failed_attempt(bed in traps()) {
         let beginners = bed.machine::<Beginner>();
-        arm("Default of the record");
+        set_trap("Default of the record");
         beginners.send("b", Begin).await.unwrap();
         bed.run_until_idle().await;
         bed.advance(FIVE_SECONDS).await;
@@ -347,7 +349,7 @@ promise! {
     async fn a_panic_in_code_that_a_caller_brings_is_an_error_to_that_caller(bed in traps()) {
         let trapped = bed.machine::<Trapped>();
         let sent = async |place: &'static str| {
-            arm(place);
+            set_trap(place);
             trapped.send("t", Deed(usize::MAX)).dedup(place).await.unwrap_err().to_string()
         };
         for place in ["Serialize of the event", "the codec's digests", "the codec's encode"] {
@@ -357,17 +359,17 @@ promise! {
         trapped.send("t", Deed(usize::MAX)).await.unwrap();
         bed.run_until_idle().await;
         for place in ["Deserialize of the record", "the codec's decode"] {
-            arm(place);
+            set_trap(place);
             let error = trapped.get("t").await.unwrap_err().to_string();
             assert!(error.ends_with(&format!("panicked: trapped in {place}")), "{error}");
-            arm(place);
+            set_trap(place);
             let page = trapped.list(fsm::Filter::default()).await.unwrap();
             assert_eq!((page.items.len(), page.unreadable.len()), (0, 1), "one bad record hides no other");
             assert_eq!(trapped.get("t").await.unwrap().unwrap().version, 1);
         }
         let beginners = bed.machine::<Beginner>();
         beginners.send("b", Begin).after(FIVE_SECONDS).await.unwrap();
-        arm("Default of the record");
+        set_trap("Default of the record");
         let error = beginners.get("b").await.unwrap_err().to_string();
         assert_eq!(error, "the record of `beginner` `b` its `Default` panicked: trapped in Default of the record");
     }
@@ -397,7 +399,7 @@ fsm! {
 }
 
 promise! {
-    async fn an_error_that_cannot_be_told_is_a_failed_attempt(bed in TestBed::builder().only::<Shortener>()) {
+    async fn an_error_whose_text_cannot_be_formatted_is_a_failed_attempt(bed in TestBed::builder().only::<Shortener>()) {
         let shorteners = bed.machine::<Shortener>();
         shorteners.send("s", Shorten("ä".into())).await.unwrap();
         bed.run_until_idle().await;
@@ -469,7 +471,7 @@ impl<S: tracing::Subscriber + for<'s> tracing_subscriber::registry::LookupSpan<'
     /// A sender's span is entered on the sender's stack, where a panic is the sender's.
     fn on_enter(&self, span: &tracing::span::Id, context: tracing_subscriber::layer::Context<'_, S>) {
         if context.metadata(span).is_some_and(|metadata| metadata.name() == "fsm.attempt") {
-            pass("the subscriber");
+            panic_if_trapped("the subscriber");
         }
     }
 }

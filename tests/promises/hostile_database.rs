@@ -14,8 +14,8 @@ use futures_util::future::join_all;
 use sqlx::{Connection, PgConnection};
 
 use crate::durable::{Load, Ship, ShipState, Stall, once, stalling};
-use crate::meddler::{Meddler, is_postgres, run};
-use crate::support::{Folder, healthy};
+use crate::sql_runner::{SqlRunner, is_postgres, run};
+use crate::support::{Folder, assert_invariants_hold};
 
 /// A time limit that is long enough on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -56,7 +56,7 @@ pub(crate) fn own_cluster() -> Option<Cluster> {
 mod a_success_is_stored_as_a_success_whatever_the_database_answers_first {
     use super::*;
 
-    async fn kept(bed: &TestBed, stall: &Stall, codes: &[&str]) {
+    async fn check(bed: &TestBed, stall: &Stall, codes: &[&str]) {
         let ships = bed.machine::<Ship>();
         for (n, code) in codes.iter().enumerate() {
             let key = format!("s-{n}");
@@ -69,7 +69,7 @@ mod a_success_is_stored_as_a_success_whatever_the_database_answers_first {
             assert_eq!(bed.failures_left(), 0, "{code}");
             assert_eq!(states(&ships, &key).await, [AttemptState::Success], "{code}");
         }
-        healthy(bed).await;
+        assert_invariants_hold(bed).await;
     }
 
     /// PERM, BUSY, LOCKED, NOMEM, READONLY, IOERR, FULL, CANTOPEN, PROTOCOL, CORRUPT, ERROR, TOOBIG, a check and a trigger.
@@ -79,14 +79,14 @@ mod a_success_is_stored_as_a_success_whatever_the_database_answers_first {
     #[tokio::test]
     async fn sqlite() {
         let stall = once();
-        kept(&stalling(&stall).sqlite().await, &stall, &SQLITE).await;
+        check(&stalling(&stall).sqlite().await, &stall, &SQLITE).await;
     }
 
     #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn file() {
         let (stall, folder) = (once(), Folder::new("hostile-answers"));
-        kept(&stalling(&stall).on(&folder.url("fsm.db")).await, &stall, &SQLITE).await;
+        check(&stalling(&stall).on(&folder.url("fsm.db")).await, &stall, &SQLITE).await;
     }
 
     #[cfg(feature = "postgres")]
@@ -97,14 +97,14 @@ mod a_success_is_stored_as_a_success_whatever_the_database_answers_first {
             "40001", "55P03", "22021", "23514", "42501", "P0001", "0A000",
         ];
         let stall = once();
-        kept(&stalling(&stall).postgres().await, &stall, &codes).await;
+        check(&stalling(&stall).postgres().await, &stall, &codes).await;
     }
 }
 
 #[cfg(feature = "postgres")]
 #[tokio::test]
 async fn a_verb_that_ends_while_the_server_is_read_only_has_succeeded_once_it_is_writable() {
-    let bed = TestBed::builder().only::<Meddler>().postgres().await;
+    let bed = TestBed::builder().only::<SqlRunner>().postgres().await;
     let stall = once();
     let runtime = runtime(bed.url(), &stall).start().await.unwrap();
     let ships = runtime.machine::<Ship>();
@@ -144,7 +144,7 @@ async fn set_read_only(operator: &mut PgConnection, how: &str) {
 mod a_report_that_the_database_does_not_accept_is_listed_and_stored_once_it_does {
     use super::*;
 
-    async fn kept(bed: &TestBed) {
+    async fn check(bed: &TestBed) {
         let stall = Arc::new(Stall::default());
         let refuses = if is_postgres(bed) {
             let raises = "if (select key from fsm_instances where instance_id = new.instance_id) = 's-1' then raise 'not this one'; end if";
@@ -192,13 +192,13 @@ mod a_report_that_the_database_does_not_accept_is_listed_and_stored_once_it_does
     #[tokio::test]
     async fn file() {
         let folder = Folder::new("hostile-trigger");
-        kept(&TestBed::builder().only::<Meddler>().on(&folder.url("fsm.db")).await).await;
+        check(&TestBed::builder().only::<SqlRunner>().on(&folder.url("fsm.db")).await).await;
     }
 
     #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn postgres() {
-        kept(&TestBed::builder().only::<Meddler>().postgres().await).await;
+        check(&TestBed::builder().only::<SqlRunner>().postgres().await).await;
     }
 }
 
@@ -206,7 +206,7 @@ mod a_report_that_the_database_does_not_accept_is_listed_and_stored_once_it_does
 #[cfg(feature = "postgres")]
 #[tokio::test]
 async fn an_error_of_unknown_cause_that_one_request_brings_about_delays_no_other() {
-    let bed = stalling(&Arc::default()).only::<Meddler>().with(|builder| builder.patience(Duration::from_secs(2))).postgres().await;
+    let bed = stalling(&Arc::default()).only::<SqlRunner>().with(|builder| builder.patience(Duration::from_secs(2))).postgres().await;
     let raises = "if new.key = 'bad' then raise 'cache lookup failed' using errcode = 'XX000'; end if";
     run(&bed, format!("create function broken() returns trigger language plpgsql as $$ begin {raises}; return new; end $$")).await;
     run(&bed, "create trigger broken before insert on fsm_instances for each row execute function broken()").await;
@@ -221,7 +221,7 @@ async fn an_error_of_unknown_cause_that_one_request_brings_about_delays_no_other
         }
     }
     bed.run_until_idle().await;
-    healthy(&bed).await;
+    assert_invariants_hold(&bed).await;
 }
 
 /// Without the patience, a caller would wait for 30 s, the limit of one operation, and a shutdown would never return.
@@ -273,7 +273,7 @@ async fn while_the_server_hangs_callers_are_told_within_their_patience_and_a_shu
 
 #[cfg(feature = "postgres")]
 #[tokio::test]
-async fn what_ended_while_the_server_is_away_is_counted_by_a_shutdown_that_cannot_report_it() {
+async fn a_shutdown_counts_the_outcomes_that_it_could_not_report() {
     let Some(mut cluster) = own_cluster() else { return };
     let stall = once();
     let runtime = runtime(&cluster.url(), &stall).shutdown_timeout(Duration::from_millis(200)).start().await.unwrap();

@@ -67,7 +67,7 @@ fn doors() -> TestBedBuilder {
 }
 
 /// A door that is being opened; the verb fails `failures` times.
-async fn sticking(bed: &TestBed, failures: u32) -> fsm::Handle<Door> {
+async fn door_with_failing_open(bed: &TestBed, failures: u32) -> fsm::Handle<Door> {
     let doors = bed.machine::<Door>();
     doors.send("d", Hang).await.unwrap();
     bed.run_until_idle().await;
@@ -76,28 +76,29 @@ async fn sticking(bed: &TestBed, failures: u32) -> fsm::Handle<Door> {
     doors
 }
 
-async fn told(doors: &fsm::Handle<Door>) -> Vec<String> {
+/// Returns the history of the door as texts.
+async fn history_lines(doors: &fsm::Handle<Door>) -> Vec<String> {
     doors.history("d").await.unwrap().iter().map(ToString::to_string).collect()
 }
 
 promise! {
-    async fn what_no_longer_fits_when_its_turn_comes_is_recorded_and_the_next_goes_on(bed in doors()) {
-        let doors = sticking(bed, 1).await;
+    async fn a_waiting_event_that_no_longer_fits_is_recorded_and_the_next_one_is_taken(bed in doors()) {
+        let doors = door_with_failing_open(bed, 1).await;
         assert_eq!(doors.send("d", Air).await.unwrap().outcome, SendOutcome::Queued);
         assert_eq!(doors.send("d", Lock).await.unwrap().outcome, SendOutcome::Queued);
         doors.skip("d").await.unwrap();
         bed.run_until_idle().await;
         let door = doors.get("d").await.unwrap().unwrap();
         assert_eq!((door.state, door.version, door.inbox_len), (Some(DoorState::Locked), 2, 0));
-        let told = told(&doors).await;
+        let history = history_lines(&doors).await;
         let rejected = "rejected: `door` `d` is in `shut` and takes `Open` or `Lock`, not `Air`";
-        assert_eq!(told.iter().filter(|line| line.ends_with(rejected)).count(), 1, "{told:#?}");
+        assert_eq!(history.iter().filter(|line| line.ends_with(rejected)).count(), 1, "{history:#?}");
     }
 }
 
 promise! {
     async fn a_sender_that_would_not_wait_is_told_that_the_instance_is_busy_and_with_what(bed in doors()) {
-        let doors = sticking(bed, 1).await;
+        let doors = door_with_failing_open(bed, 1).await;
         let busy = doors.send("d", Air).reject_if_busy().await.unwrap_err();
         assert!(busy.is_busy() && !busy.is_refused(), "{busy}");
         assert_eq!(busy.to_string(), "`door` `d` is busy: attempt 2 of `opened` is scheduled");
@@ -111,7 +112,7 @@ promise! {
 promise! {
     /// A caught call may still be skipped or run again, so an event that fits either result waits.
     async fn while_a_call_is_caught_what_fits_the_state_that_is_kept_waits_too(bed in doors()) {
-        let doors = sticking(bed, 2).await;
+        let doors = door_with_failing_open(bed, 2).await;
         bed.advance(10 * MINUTE).await;
         assert_eq!(doors.get("d").await.unwrap().unwrap().call.unwrap().verb, "jammed");
         assert_eq!(doors.send("d", Lock).await.unwrap().outcome, SendOutcome::Queued, "it fits `shut`");
@@ -127,7 +128,7 @@ promise! {
 
 promise! {
     async fn an_open_transition_holds_the_timer_of_its_state_back_until_it_ends(bed in doors()) {
-        let doors = sticking(bed, 1).await;
+        let doors = door_with_failing_open(bed, 1).await;
         bed.advance(9 * MINUTE).await;
         assert_eq!(doors.get("d").await.unwrap().unwrap().state, Some(DoorState::Shut), "its five minutes are over");
         bed.restart().await;
@@ -140,7 +141,7 @@ promise! {
 
 promise! {
     async fn an_event_that_a_verb_sends_at_a_time_is_delivered_then(bed in doors()) {
-        let doors = sticking(bed, 0).await;
+        let doors = door_with_failing_open(bed, 0).await;
         doors.send("d", Air).await.unwrap();
         bed.advance(24 * 60 * MINUTE - Duration::from_secs(1)).await;
         assert_eq!(doors.get("d-next").await.unwrap().unwrap().state, None);
@@ -151,14 +152,14 @@ promise! {
 
 promise! {
     /// The request id is stored although the operation changed nothing, so that a later repetition has no effect either.
-    async fn an_act_that_found_things_so_already_is_not_carried_out_later_under_its_id(bed in doors()) {
-        let doors = sticking(bed, 1).await;
+    async fn an_act_that_had_no_effect_is_not_carried_out_later_under_its_request_id(bed in doors()) {
+        let doors = door_with_failing_open(bed, 1).await;
         doors.pause("d").request_id("p-1").await.unwrap();
         doors.pause("d").request_id("p-2").await.unwrap();
         doors.resume("d").await.unwrap();
         doors.pause("d").request_id("p-2").await.unwrap();
         assert!(!doors.get("d").await.unwrap().unwrap().paused);
         assert!(doors.skip("d").request_id("p-2").await.unwrap_err().is_conflict());
-        assert_eq!(told(&doors).await.iter().filter(|line| line.contains("paused")).count(), 1);
+        assert_eq!(history_lines(&doors).await.iter().filter(|line| line.contains("paused")).count(), 1);
     }
 }

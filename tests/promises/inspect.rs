@@ -6,8 +6,8 @@ use std::time::Duration;
 use fsm::prelude::*;
 use fsm::{Cursor, HistoryEvent, SendOutcome};
 
-use crate::meddler::{Meddler, run};
 use crate::payment::{Cancel, Gateway, OnlinePaymentCompleted, Payment, PaymentState, checkout, failing, paid_with};
+use crate::sql_runner::{SqlRunner, run};
 use crate::support::{Folder, promise};
 
 promise! {
@@ -60,7 +60,7 @@ promise! {
 }
 
 promise! {
-    async fn a_history_reads_as_a_story(bed in failing(1)) {
+    async fn a_history_lists_what_happened_in_order(bed in failing(1)) {
         let payments = bed.machine::<Payment>();
         payments.send("o-1", checkout()).await.unwrap();
         bed.advance(Duration::from_millis(5250)).await;
@@ -195,10 +195,10 @@ fn the_schema_is_all_that_the_program_declares() {
 }
 
 /// A process without workers beside a process with workers.
-mod a_client_sends_looks_and_operates_while_a_runtime_works {
+mod a_client_sends_reads_and_operates_while_a_runtime_works {
     use super::*;
 
-    async fn kept(url: &str) {
+    async fn check(url: &str) {
         let gateway = Arc::new(Gateway::failing(1));
         let client = Client::connect(url).await.unwrap();
         let payments = client.machine::<Payment>();
@@ -233,19 +233,19 @@ mod a_client_sends_looks_and_operates_while_a_runtime_works {
     #[tokio::test]
     async fn sqlite() {
         let folder = Folder::new("client");
-        kept(&folder.url("payments.db")).await;
+        check(&folder.url("payments.db")).await;
     }
 
     #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn postgres() {
         let bed = crate::clumsy::clumsy().postgres().await;
-        kept(bed.url()).await;
+        check(bed.url()).await;
     }
 }
 
 promise! {
-    async fn a_doctor_tells_every_invariant_and_the_rows_that_break_it(bed in failing(0).only::<Meddler>()) {
+    async fn the_doctor_lists_each_violated_invariant_with_its_rows(bed in failing(0).only::<SqlRunner>()) {
         bed.machine::<Payment>().send("o-1", checkout()).await.unwrap();
         bed.run_until_idle().await;
         let report = fsm::doctor(bed).await.unwrap();
@@ -264,7 +264,7 @@ promise! {
 }
 
 promise! {
-    async fn what_happens_at_one_moment_is_told_in_the_order_in_which_it_happened(bed in failing(0)) {
+    async fn history_entries_of_the_same_time_are_in_the_order_in_which_they_happened(bed in failing(0)) {
         let payments = bed.machine::<Payment>();
         payments.send("o-1", checkout()).await.unwrap();
         bed.run_until_idle().await;

@@ -5,11 +5,11 @@ use fsm::prelude::*;
 use fsm::testing::TestBed;
 use serde::{Deserialize, Serialize};
 
-use crate::subscription::{Cancel, DAY, HOUR, Note, Renew, Sub, SubState, Suspend, activated, attempts, state, story, subs};
+use crate::subscription::{Cancel, DAY, HOUR, Note, Renew, Sub, SubState, Suspend, activated, attempts, state, subs, timeline};
 use crate::support::{Folder, promise};
 
 /// A poll interval so long that the test passes only if the process is notified.
-const HARDLY_EVER: Duration = Duration::from_secs(3600);
+const AN_HOUR: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Tell;
@@ -61,8 +61,8 @@ promise! {
         assert_eq!(sent.outcome, SendOutcome::Started);
         assert_eq!(ended(bed, &subs, "s-1").await, (Some(SubState::Cancelled), Status::Completed));
         assert_eq!(of_renewed(&subs, "s-1").await, [(1, AttemptState::Error), (2, AttemptState::Cancelled)]);
-        let story = story(&subs, "s-1").await;
-        assert!(story.contains(&"interrupted: `Cancel` ended the call of `renewed` after attempt 2".to_owned()), "{story:#?}");
+        let timeline = timeline(&subs, "s-1").await;
+        assert!(timeline.contains(&"interrupted: `Cancel` ended the call of `renewed` after attempt 2".to_owned()), "{timeline:#?}");
     }
 }
 
@@ -76,8 +76,8 @@ promise! {
         assert_eq!(ended(bed, &subs, "s-1").await, (Some(SubState::Cancelled), Status::Completed));
         let sub = subs.get("s-1").await.unwrap().unwrap();
         assert_eq!(sub.error, None);
-        let story = story(&subs, "s-1").await;
-        assert!(story.contains(&"interrupted: `Cancel` ended the call of `dunned` after attempt 6".to_owned()), "{story:#?}");
+        let timeline = timeline(&subs, "s-1").await;
+        assert!(timeline.contains(&"interrupted: `Cancel` ended the call of `dunned` after attempt 6".to_owned()), "{timeline:#?}");
     }
 }
 
@@ -101,7 +101,7 @@ promise! {
 }
 
 promise! {
-    async fn an_attempt_that_executes_is_told_and_its_success_counts(bed in subs()) {
+    async fn a_running_attempt_is_notified_of_an_interrupting_event_and_its_success_counts(bed in subs()) {
         let subs = activated(bed, "s-1").await;
         subs.send("s-1", waiting(0)).await.unwrap();
         let sent = subs.send("s-1", Cancel).await.unwrap();
@@ -112,7 +112,7 @@ promise! {
 }
 
 promise! {
-    async fn an_attempt_that_executes_is_told_of_an_event_that_a_verb_sends(bed in subs().only::<Manager>()) {
+    async fn a_running_attempt_is_notified_of_an_interrupting_event_that_a_verb_sends(bed in subs().only::<Manager>()) {
         let subs = activated(bed, "s-1").await;
         subs.send("s-1", waiting(9)).await.unwrap();
         bed.machine::<Manager>().send("m", Tell).await.unwrap();
@@ -127,8 +127,8 @@ promise! {
         subs.send("s-1", waiting(0)).await.unwrap();
         subs.send("s-1", Suspend).await.unwrap();
         assert_eq!(ended(bed, &subs, "s-1").await, (Some(SubState::Renewed), Status::Running));
-        let story = story(&subs, "s-1").await;
-        assert!(story.iter().any(|line| line.starts_with("rejected: ") && line.contains("`Suspend`")), "{story:#?}");
+        let timeline = timeline(&subs, "s-1").await;
+        assert!(timeline.iter().any(|line| line.starts_with("rejected: ") && line.contains("`Suspend`")), "{timeline:#?}");
         assert!(subs.send("s-1", Suspend).await.unwrap_err().is_refused());
     }
 }
@@ -140,9 +140,9 @@ promise! {
         subs.send("s-1", Suspend).await.unwrap();
         assert_eq!(ended(bed, &subs, "s-1").await, (Some(SubState::Suspended), Status::Completed));
         assert_eq!(of_renewed(&subs, "s-1").await, [(1, AttemptState::Error)]);
-        let story = story(&subs, "s-1").await;
-        assert!(story.contains(&"interrupted: `Suspend` ended the call of `renewed` after attempt 1".to_owned()), "{story:#?}");
-        assert!(!story.iter().any(|line| line.contains("exhausted")), "{story:#?}");
+        let timeline = timeline(&subs, "s-1").await;
+        assert!(timeline.contains(&"interrupted: `Suspend` ended the call of `renewed` after attempt 1".to_owned()), "{timeline:#?}");
+        assert!(!timeline.iter().any(|line| line.contains("exhausted")), "{timeline:#?}");
     }
 }
 
@@ -156,7 +156,7 @@ promise! {
         assert_eq!(ended(bed, &subs, "s-1").await.0, Some(SubState::Refunded));
         let sub = subs.get("s-1").await.unwrap().unwrap();
         assert_eq!(sub.record.notes, [] as [&str; 0]);
-        let rejected = story(&subs, "s-1").await.into_iter().filter(|line| line.starts_with("rejected: ")).count();
+        let rejected = timeline(&subs, "s-1").await.into_iter().filter(|line| line.starts_with("rejected: ")).count();
         assert_eq!(rejected, 2, "the instance has ended when the turn of the notes comes");
 
         let subs = activated(bed, "s-2").await;
@@ -177,7 +177,7 @@ promise! {
         assert_eq!(state(&subs, "s-1").await.0, Some(SubState::Active));
         subs.send("s-1", Suspend).await.unwrap();
         assert_eq!(ended(bed, &subs, "s-1").await.0, Some(SubState::Suspended));
-        assert!(!story(&subs, "s-1").await.iter().any(|line| line.starts_with("interrupted")));
+        assert!(!timeline(&subs, "s-1").await.iter().any(|line| line.starts_with("interrupted")));
     }
 }
 
@@ -188,7 +188,7 @@ const CANCELLATIONS: usize = 20;
 
 /// Each instance waits for a retry in an hour when it is cancelled. Only the event wakes the runtime.
 async fn cancelled_within_milliseconds(url: &str) {
-    let runtime = Runtime::builder().database(url).only::<Sub>().poll_interval(HARDLY_EVER).lease(HARDLY_EVER).start().await.unwrap();
+    let runtime = Runtime::builder().database(url).only::<Sub>().poll_interval(AN_HOUR).lease(AN_HOUR).start().await.unwrap();
     let subs = runtime.machine::<Sub>();
     let mut took = Vec::new();
     for key in (0..CANCELLATIONS).map(|n| format!("s-{n}")) {
@@ -233,8 +233,8 @@ mod a_cancellation_during_a_retry_ends_the_instance_within_milliseconds {
 }
 
 /// The sender is a separate client, which knows the attempt only from the database.
-async fn told_from_elsewhere(url: &str) {
-    let runtime = Runtime::builder().database(url).only::<Sub>().poll_interval(HARDLY_EVER).lease(HARDLY_EVER).start().await.unwrap();
+async fn notified_by_another_process(url: &str) {
+    let runtime = Runtime::builder().database(url).only::<Sub>().poll_interval(AN_HOUR).lease(AN_HOUR).start().await.unwrap();
     let client = Client::connect(url).await.unwrap();
     let (here, elsewhere) = (runtime.machine::<Sub>(), client.machine::<Sub>());
     for days in [0, 14] {
@@ -255,13 +255,13 @@ mod a_verb_is_told_of_an_event_that_another_process_accepted {
     #[tokio::test]
     async fn sqlite() {
         let folder = Folder::new("interrupting-elsewhere");
-        told_from_elsewhere(&folder.url("fsm.db")).await;
+        notified_by_another_process(&folder.url("fsm.db")).await;
     }
 
     #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn postgres() {
         let database = subs().postgres().await;
-        told_from_elsewhere(database.url()).await;
+        notified_by_another_process(database.url()).await;
     }
 }

@@ -6,15 +6,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fsm::LimitSetting;
 use fsm::prelude::*;
 use fsm::testing::{TestBed, TestBedBuilder};
+use fsm::{Access, LimitSetting};
 use fsm_runtime::admin::limits::LimitChange;
 use fsm_runtime::admin::{Admin, Opening};
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 
-use crate::support::{Folder, healthy};
+use crate::console::Browser;
+use crate::support::{Folder, assert_invariants_hold};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -138,15 +139,15 @@ macro_rules! limited {
         mod $name {
             use super::*;
 
-            async fn kept($bed: &TestBed, $meter: &Arc<Meter>) $body
+            async fn check($bed: &TestBed, $meter: &Arc<Meter>) $body
 
             #[cfg(feature = "sqlite")]
             #[tokio::test]
             async fn sqlite() {
                 let meter = Arc::default();
                 let bed = bills($limit, &meter).sqlite().await;
-                kept(&bed, &meter).await;
-                healthy(&bed).await;
+                check(&bed, &meter).await;
+                assert_invariants_hold(&bed).await;
             }
 
             #[cfg(feature = "sqlite")]
@@ -155,8 +156,8 @@ macro_rules! limited {
                 let folder = Folder::new(concat!("limits-", stringify!($name)));
                 let meter = Arc::default();
                 let bed = bills($limit, &meter).on(&folder.url("fsm.db")).await;
-                kept(&bed, &meter).await;
-                healthy(&bed).await;
+                check(&bed, &meter).await;
+                assert_invariants_hold(&bed).await;
             }
 
             #[cfg(feature = "postgres")]
@@ -164,8 +165,8 @@ macro_rules! limited {
             async fn postgres() {
                 let meter = Arc::default();
                 let bed = bills($limit, &meter).postgres().await;
-                kept(&bed, &meter).await;
-                healthy(&bed).await;
+                check(&bed, &meter).await;
+                assert_invariants_hold(&bed).await;
             }
         }
     )* };
@@ -269,7 +270,7 @@ limited! {
     }
 
     /// The calls that wait are older than the others, and more than a claim takes.
-    async fn calls_that_wait_hide_no_other_work(bed, meter in Limit::concurrency(0)) {
+    async fn calls_that_wait_for_a_limit_delay_no_other_work(bed, meter in Limit::concurrency(0)) {
         charge(bed, 1500).await;
         let bills = bed.machine::<Bill>();
         for n in 0..20 {
@@ -316,6 +317,16 @@ limited! {
         assert_eq!((meter.started(), meter.most()), (7, 2));
         let unknown = admin.change_limit("strip", change, "ada").await.unwrap_err();
         assert!(unknown.is_not_found() && unknown.to_string().ends_with("has no limit \"strip\"; it has \"stripe\""), "{unknown}");
+    }
+
+    async fn the_due_page_of_the_console_lists_limits(bed, meter in Limit::concurrency(0).per_second(20)) {
+        charge(bed, 7).await;
+        let browser = Browser::of(fsm::console(bed).authorize(|_| Access::Viewer.named("eve")));
+        let page = browser.get("/due").await.text;
+        let row = page.split("<tr>").find(|row| row.contains("<td>stripe</td>")).unwrap_or_else(|| panic!("{page}"));
+        let cells: Vec<_> = row.split("<td").skip(1).map(|cell| cell.split(['>', '<']).nth(1).unwrap()).collect();
+        assert_eq!(cells, ["stripe", "all calls", "0", "20 in 1s", "0", "7", "the code"]);
+        assert_eq!(meter.started(), 0);
     }
 
     async fn the_setting_of_an_operator_survives_a_restart_of_the_same_code_and_no_other_code(bed, meter in Limit::concurrency(4)) {

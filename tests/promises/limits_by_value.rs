@@ -10,8 +10,8 @@ use fsm::testing::{TestBed, TestBedBuilder};
 use fsm_runtime::admin::{Admin, Opening};
 use serde::{Deserialize, Serialize};
 
-use crate::meddler::{Meddler, run};
-use crate::support::{Folder, healthy};
+use crate::sql_runner::{SqlRunner, run};
+use crate::support::{Folder, assert_invariants_hold};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -146,15 +146,15 @@ macro_rules! limited {
         mod $name {
             use super::*;
 
-            async fn kept($bed: &TestBed, $meter: &Arc<Meter>) $body
+            async fn check($bed: &TestBed, $meter: &Arc<Meter>) $body
 
             #[cfg(feature = "sqlite")]
             #[tokio::test]
             async fn sqlite() {
                 let meter = Arc::default();
                 let bed = syncs($limit, &meter).sqlite().await;
-                kept(&bed, &meter).await;
-                healthy(&bed).await;
+                check(&bed, &meter).await;
+                assert_invariants_hold(&bed).await;
             }
 
             #[cfg(feature = "sqlite")]
@@ -163,8 +163,8 @@ macro_rules! limited {
                 let folder = Folder::new(concat!("limits-by-value-", stringify!($name)));
                 let meter = Arc::default();
                 let bed = syncs($limit, &meter).on(&folder.url("fsm.db")).await;
-                kept(&bed, &meter).await;
-                healthy(&bed).await;
+                check(&bed, &meter).await;
+                assert_invariants_hold(&bed).await;
             }
 
             #[cfg(feature = "postgres")]
@@ -172,8 +172,8 @@ macro_rules! limited {
             async fn postgres() {
                 let meter = Arc::default();
                 let bed = syncs($limit, &meter).postgres().await;
-                kept(&bed, &meter).await;
-                healthy(&bed).await;
+                check(&bed, &meter).await;
+                assert_invariants_hold(&bed).await;
             }
         }
     )* };
@@ -358,7 +358,7 @@ limited! {
 #[tokio::test]
 async fn a_row_that_cannot_be_read_stops_no_other_call() {
     let meter = Arc::default();
-    let bed = syncs(Limit::concurrency(1).by("tenant"), &meter).only::<Meddler>().sqlite().await;
+    let bed = syncs(Limit::concurrency(1).by("tenant"), &meter).only::<SqlRunner>().sqlite().await;
     send(&bed, "acme", 3).await;
     send(&bed, "bolt", 1).await;
     run(&bed, "create table kept as select call_id from fsm_instances where key = 'acme-00000'").await;

@@ -23,10 +23,9 @@ mod console_limits;
 #[cfg(feature = "sqlite")]
 mod console_routes;
 mod context;
-mod crash;
+mod crash_at_every_point;
 #[cfg(all(feature = "sqlite", feature = "postgres"))]
 mod crash_points;
-mod crashes;
 mod data_protection;
 #[cfg(all(feature = "sqlite", feature = "postgres"))]
 mod dropped;
@@ -36,8 +35,8 @@ mod encryption;
 mod events;
 mod exactly_once;
 mod extreme_durations;
-mod fair;
-mod fairness;
+mod fair_by;
+mod fair_machines;
 mod family;
 mod fuzz;
 mod graceful_shutdown;
@@ -46,10 +45,11 @@ mod health;
 mod hostile_database;
 mod inbox;
 mod inspect;
+mod internal_transitions;
 mod interrupting;
+mod killed_processes;
 mod limits;
 mod limits_by_value;
-mod meddler;
 mod metrics;
 mod operators;
 mod otlp;
@@ -77,8 +77,9 @@ mod send_many;
 mod senders;
 mod shown;
 mod shutdown_handle;
+mod snapshot_cache;
 mod snooze;
-mod staying;
+mod sql_runner;
 mod subscription;
 mod support;
 mod takeover;
@@ -87,7 +88,6 @@ mod trace_contexts;
 #[cfg(all(feature = "sqlite", feature = "postgres"))]
 mod trace_paths;
 mod traces;
-mod turns;
 #[cfg(all(feature = "sqlite", feature = "postgres"))]
 mod undelayed;
 mod unsend;

@@ -113,7 +113,7 @@ async fn each_attempt_retry_and_transition_counts_once() {
 mod a_lost_attempt_counts_as_lost {
     use super::*;
 
-    async fn kept(bed: &TestBed, stall: &Stall) {
+    async fn check(bed: &TestBed, stall: &Stall) {
         bed.machine::<Ship>().send("s-1", Load).await.unwrap();
         stall.entered.notified().await;
         bed.restart().await;
@@ -126,7 +126,7 @@ mod a_lost_attempt_counts_as_lost {
     async fn sqlite() {
         recorder();
         let stall = once();
-        kept(&stalling(&stall).sqlite().await, &stall).await;
+        check(&stalling(&stall).sqlite().await, &stall).await;
     }
 
     #[cfg(feature = "postgres")]
@@ -134,7 +134,7 @@ mod a_lost_attempt_counts_as_lost {
     async fn postgres() {
         recorder();
         let stall = once();
-        kept(&stalling(&stall).postgres().await, &stall).await;
+        check(&stalling(&stall).postgres().await, &stall).await;
     }
 }
 

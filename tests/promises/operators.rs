@@ -77,7 +77,7 @@ promise! {
 }
 
 promise! {
-    async fn skip_gives_up_the_call_and_the_instance_rests_where_it_was(bed in failing(0)) {
+    async fn skip_ends_the_call_and_the_instance_stays_in_its_state(bed in failing(0)) {
         let payments = bed.machine::<Payment>();
         payments.send("o-1", checkout()).await.unwrap();
         bed.run_until_idle().await;
@@ -115,7 +115,7 @@ fsm! {
 mod cancelling_what_executes_is_cooperative_and_the_first_commit_wins {
     use super::*;
 
-    async fn kept(bed: TestBed, begun: Arc<Notify>) {
+    async fn check(bed: TestBed, begun: Arc<Notify>) {
         let kettles = bed.machine::<Kettle>();
         kettles.send("k", Brew).await.unwrap();
         begun.notified().await;
@@ -126,21 +126,21 @@ mod cancelling_what_executes_is_cooperative_and_the_first_commit_wins {
         let told: Vec<_> = kettles.history("k").await.unwrap().iter().map(|entry| entry.to_string()).collect();
         assert!(told.iter().any(|line| line.ends_with("cancelled by ada: no tea")), "{told:#?}");
         assert!(told.iter().any(|line| line.contains("late: attempt 1 of `brewed` reported success after it was closed")), "{told:#?}");
-        crate::support::healthy(&bed).await;
+        crate::support::assert_invariants_hold(&bed).await;
     }
 
     #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn sqlite() {
         let begun = Arc::new(Notify::new());
-        kept(TestBed::builder().only::<Kettle>().data(Arc::clone(&begun)).sqlite().await, begun).await;
+        check(TestBed::builder().only::<Kettle>().data(Arc::clone(&begun)).sqlite().await, begun).await;
     }
 
     #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn postgres() {
         let begun = Arc::new(Notify::new());
-        kept(TestBed::builder().only::<Kettle>().data(Arc::clone(&begun)).postgres().await, begun).await;
+        check(TestBed::builder().only::<Kettle>().data(Arc::clone(&begun)).postgres().await, begun).await;
     }
 }
 

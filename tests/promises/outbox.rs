@@ -8,7 +8,7 @@ use fsm::testing::{TestBed, TestBedBuilder};
 use fsm::{HistoryEntry, HistoryEvent};
 use serde::{Deserialize, Serialize};
 
-use crate::meddler::{Meddler, is_postgres, run};
+use crate::sql_runner::{SqlRunner, is_postgres, run};
 use crate::support::{in_own_transaction, promise};
 
 const FIVE_SECONDS: Duration = Duration::from_secs(5);
@@ -84,7 +84,7 @@ fsm! {
 }
 
 fn orders() -> TestBedBuilder {
-    TestBed::builder().only::<Order>().only::<Parcel>().only::<Meddler>().with(|builder| builder.inbox_limit(2))
+    TestBed::builder().only::<Order>().only::<Parcel>().only::<SqlRunner>().with(|builder| builder.inbox_limit(2))
 }
 
 /// Creates a paused order with room for `room` more events.
@@ -162,7 +162,7 @@ mod two_thousand_events_to_an_instance_with_an_inbox_of_a_thousand_lose_nothing 
         orders().with(|builder| builder.inbox_limit(1000))
     }
 
-    async fn kept(bed: &TestBed) {
+    async fn check(bed: &TestBed) {
         let orders = held_order(bed, 3).await;
         for n in 0..20 {
             bed.machine::<Parcel>().send(format!("p-{n}"), Deliver { reports: 100, own_sql: None, is_required: false }).await.unwrap();
@@ -187,13 +187,13 @@ mod two_thousand_events_to_an_instance_with_an_inbox_of_a_thousand_lose_nothing 
     #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn sqlite() {
-        kept(&builder().sqlite().await).await;
+        check(&builder().sqlite().await).await;
     }
 
     #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn postgres() {
-        kept(&builder().postgres().await).await;
+        check(&builder().postgres().await).await;
     }
 }
 

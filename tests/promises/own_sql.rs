@@ -7,8 +7,8 @@ use fsm::testing::{TestBed, TestBedBuilder};
 use serde::{Deserialize, Serialize};
 use sqlx::AssertSqlSafe;
 
-use crate::meddler::{Meddler, is_postgres, run};
 use crate::payment::GatewayError;
+use crate::sql_runner::{SqlRunner, is_postgres, run};
 use crate::support::{in_own_transaction, promise};
 
 const FIVE_SECONDS: Duration = Duration::from_secs(5);
@@ -87,7 +87,7 @@ fsm! {
 }
 
 fn clerks() -> TestBedBuilder {
-    TestBed::builder().only::<Clerk>().only::<Meddler>()
+    TestBed::builder().only::<Clerk>().only::<SqlRunner>()
 }
 
 async fn with_ledger(bed: &TestBed) {
@@ -136,7 +136,7 @@ promise! {
 
 promise! {
     /// PostgreSQL aborts the transaction and reports that only at the commit. SQLite rolls back only the one statement.
-    async fn a_swallowed_error_never_commits_a_half(bed in clerks()) {
+    async fn an_ignored_sql_error_never_commits_part_of_the_statements(bed in clerks()) {
         with_ledger(bed).await;
         let clerks = bed.machine::<Clerk>();
         let write = writing(bed, &["insert into ledger values ('a')", "insert into ledger values ('a')"]);

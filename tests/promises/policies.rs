@@ -222,7 +222,7 @@ promise! {
 }
 
 promise! {
-    async fn what_a_person_sees_says_whether_an_instance_waits_rests_or_is_stuck(bed in trials()) {
+    async fn the_activity_says_whether_an_instance_waits_rests_or_is_stuck(bed in trials()) {
         let trials = bed.machine::<Trial>();
         trials.send("w", Doubled).await.unwrap();
         trials.send("s", Never).await.unwrap();
@@ -266,7 +266,7 @@ mod a_verb_over_its_time_is_told_and_has_timed_out_whatever_it_returns_then {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    async fn kept(bed: TestBed, cleaned_up: Arc<AtomicBool>) {
+    async fn check(bed: TestBed, cleaned_up: Arc<AtomicBool>) {
         let all = bed.machine::<Lingering>();
         for listens in [false, true] {
             let key = format!("listens-{listens}");
@@ -279,20 +279,20 @@ mod a_verb_over_its_time_is_told_and_has_timed_out_whatever_it_returns_then {
             );
             assert_eq!(cleaned_up.load(Ordering::SeqCst), listens);
         }
-        crate::support::healthy(&bed).await;
+        crate::support::assert_invariants_hold(&bed).await;
     }
 
     #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn sqlite() {
         let cleaned_up = Arc::new(AtomicBool::new(false));
-        kept(TestBed::builder().only::<Lingering>().data(Arc::clone(&cleaned_up)).sqlite().await, cleaned_up).await;
+        check(TestBed::builder().only::<Lingering>().data(Arc::clone(&cleaned_up)).sqlite().await, cleaned_up).await;
     }
 
     #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn postgres() {
         let cleaned_up = Arc::new(AtomicBool::new(false));
-        kept(TestBed::builder().only::<Lingering>().data(Arc::clone(&cleaned_up)).postgres().await, cleaned_up).await;
+        check(TestBed::builder().only::<Lingering>().data(Arc::clone(&cleaned_up)).postgres().await, cleaned_up).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Priorities: if more calls are due than there are slots, high ones start first and low ones last, and none is kept out for ever.
+//! Priorities: if more calls are due than there are slots, high ones start first and low ones last, and calls of every priority run in the end.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use fsm::{SendItem, SendOutcome};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
-use crate::support::{Folder, healthy};
+use crate::support::{Folder, assert_invariants_hold};
 
 const WAIT: Duration = Duration::from_secs(10);
 
@@ -87,15 +87,15 @@ macro_rules! with_slots {
         mod $name {
             use super::*;
 
-            async fn kept($bed: &TestBed, $order: &Order, $gate: &Semaphore) $body
+            async fn check($bed: &TestBed, $order: &Order, $gate: &Semaphore) $body
 
             #[cfg(feature = "sqlite")]
             #[tokio::test]
             async fn sqlite() {
                 let (order, gate) = (Order::default(), Arc::new(Semaphore::new(0)));
                 let bed = slots($slots, &order, &gate).sqlite().await;
-                kept(&bed, &order, &gate).await;
-                healthy(&bed).await;
+                check(&bed, &order, &gate).await;
+                assert_invariants_hold(&bed).await;
             }
 
             #[cfg(feature = "sqlite")]
@@ -104,8 +104,8 @@ macro_rules! with_slots {
                 let folder = Folder::new(concat!("priorities-", stringify!($name)));
                 let (order, gate) = (Order::default(), Arc::new(Semaphore::new(0)));
                 let bed = slots($slots, &order, &gate).on(&folder.url("fsm.db")).await;
-                kept(&bed, &order, &gate).await;
-                healthy(&bed).await;
+                check(&bed, &order, &gate).await;
+                assert_invariants_hold(&bed).await;
             }
 
             #[cfg(feature = "postgres")]
@@ -113,8 +113,8 @@ macro_rules! with_slots {
             async fn postgres() {
                 let (order, gate) = (Order::default(), Arc::new(Semaphore::new(0)));
                 let bed = slots($slots, &order, &gate).postgres().await;
-                kept(&bed, &order, &gate).await;
-                healthy(&bed).await;
+                check(&bed, &order, &gate).await;
+                assert_invariants_hold(&bed).await;
             }
         }
     )* };
@@ -225,7 +225,7 @@ with_slots! {
         assert_eq!(call(bed, "o-later").await, (2, Priority::Low));
     }
 
-    async fn a_priority_is_no_part_of_what_a_deduplication_id_stands_for(bed, _order, _gate in 4) {
+    async fn a_second_send_with_the_same_dedup_id_does_not_change_the_priority(bed, _order, _gate in 4) {
         let parcels = bed.machine::<Parcel>();
         parcels.send("t", Run).dedup("once").priority(Priority::Low).await.unwrap();
         let again = parcels.send("t", Run).dedup("once").priority(Priority::High).await.unwrap();
@@ -259,5 +259,54 @@ with_slots! {
         let ran = order.lock().unwrap().clone();
         let (highs, last) = (ran[..2].iter().filter(|key| key.starts_with("high")).count(), ran[5].as_str());
         assert!(highs == 2 && last == "low-2", "{ran:?}");
+    }
+}
+
+/// A process that works off normal calls has seen no other priority when a client writes a call of that priority.
+mod a_process_that_works_off_normal_calls_soon_sees_a_high_or_low_call_of_another {
+    use super::*;
+    use fsm::{Client, Runtime};
+
+    const NORMAL: usize = 400;
+    /// Each claim has one slot, and one of sixteen reads all priorities: the first such claim gets a high call, and one of eight a low one. Some more
+    /// calls run before the client reads their number.
+    const MAX_CALLS_BEFORE: [(Priority, usize); 2] = [(Priority::High, 20), (Priority::Low, 132)];
+
+    async fn check(url: &str) {
+        for (priority, most) in MAX_CALLS_BEFORE {
+            let (order, gate) = (Order::default(), Arc::new(Semaphore::new(0)));
+            let builder = Runtime::builder().database(url).only::<Parcel>().data(Arc::clone(&order)).data(gate);
+            let runtime = builder.limit("provider", Limit::concurrency(1)).concurrency(1).start().await.unwrap();
+            let client = Client::connect(url).await.unwrap();
+            let parcels = client.machine::<Parcel>();
+            let normal = (0..NORMAL).map(|n| SendItem::new(format!("normal-beside-{priority}-{n:03}"), Note));
+            assert!(parcels.send_many(normal).collect().await.unwrap().iter().all(Result::is_ok));
+            while order.lock().unwrap().len() < 5 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            let key = format!("{priority}-1");
+            parcels.send(&key, Note).priority(priority).await.unwrap();
+            let before = order.lock().unwrap().len();
+            assert!(before + most < NORMAL, "{before} calls had run before the {priority} one was written");
+            parcels.settled(&key).within(Duration::from_secs(30)).await.unwrap();
+            let ran = priorities(&order);
+            let position = ran.iter().position(|ran| *ran == priority).unwrap();
+            assert!(position <= before + most, "the {priority} call was number {position}, and written before number {before}: {ran:?}");
+            runtime.shutdown().await.unwrap();
+        }
+    }
+
+    #[cfg(feature = "sqlite")]
+    #[tokio::test]
+    async fn file() {
+        let folder = Folder::new("priorities-of-another");
+        check(&folder.url("fsm.db")).await;
+    }
+
+    #[cfg(feature = "postgres")]
+    #[tokio::test]
+    async fn postgres() {
+        let bed = slots(1, &Order::default(), &Arc::new(Semaphore::new(0))).postgres().await;
+        check(bed.url()).await;
     }
 }

@@ -7,7 +7,7 @@ use fsm::prelude::*;
 use fsm::testing::{TestBed, TestBedBuilder};
 use serde::{Deserialize, Serialize};
 
-use crate::meddler::{Meddler, run};
+use crate::sql_runner::{SqlRunner, run};
 use crate::support::promise;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -75,15 +75,15 @@ fsm! {
 }
 
 fn walks() -> TestBedBuilder {
-    TestBed::builder().only::<Walk>().only::<Meddler>().with(|builder| builder.retention(30 * DAY))
+    TestBed::builder().only::<Walk>().only::<SqlRunner>().with(|builder| builder.retention(30 * DAY))
 }
 
-/// Returns the number of rows of instances in each table, without the rows of the meddler.
+/// Returns the number of rows of instances in each table, without the rows of the sql_runner.
 async fn rows(bed: &TestBed) -> Vec<(&'static str, i64)> {
     let mut rows = Vec::new();
     for (table, of) in [
-        ("fsm_instances", "machine <> 'meddler'"),
-        ("fsm_async_calls", "machine <> 'meddler'"),
+        ("fsm_instances", "machine <> 'sql_runner'"),
+        ("fsm_async_calls", "machine <> 'sql_runner'"),
         ("fsm_once", "true"),
         ("fsm_requests", "true"),
         ("fsm_history", "true"),
@@ -95,7 +95,7 @@ async fn rows(bed: &TestBed) -> Vec<(&'static str, i64)> {
 }
 
 promise! {
-    async fn what_ended_before_the_retention_is_gone_with_all_that_belongs_to_it(bed in walks()) {
+    async fn instances_that_ended_before_the_retention_are_deleted_with_all_their_rows(bed in walks()) {
         let walks = bed.machine::<Walk>();
         for n in 0..250 {
             let key = format!("w-{n}");
@@ -167,7 +167,7 @@ promise! {
 
 promise! {
     /// The chain of its calls has no gap after the oldest one that is kept; the invariants check that after every step.
-    async fn of_a_live_instance_the_past_goes_that_is_older_than_the_retention(bed in walks()) {
+    async fn history_of_a_live_instance_that_is_older_than_the_retention_is_deleted(bed in walks()) {
         let walks = bed.machine::<Walk>();
         walks.send("w", Begin { failures: 1 }).await.unwrap();
         bed.run_until_idle().await;
@@ -178,7 +178,7 @@ promise! {
             walks.send("w", Step { failures: 0 }).dedup(format!("day-{day}")).await.unwrap();
             bed.run_until_idle().await;
             if day % 20 == 0 {
-                crate::support::healthy(bed).await;
+                crate::support::assert_invariants_hold(bed).await;
             }
         }
         let walk = walks.get("w").await.unwrap().unwrap();
@@ -199,14 +199,14 @@ promise! {
         walks.send("w", Finish).await.unwrap();
         bed.run_until_idle().await;
         assert_eq!(walks.get("w").await.unwrap().unwrap().version, 63);
-        crate::support::healthy(bed).await;
+        crate::support::assert_invariants_hold(bed).await;
         bed.advance(31 * DAY).await;
         assert_eq!(rows(bed).await.iter().map(|(_, count)| count).sum::<i64>(), 0, "finally all of its rows are deleted");
     }
 }
 
 promise! {
-    async fn of_a_call_that_is_tried_for_long_the_first_attempt_and_the_last_ones_stay(bed in walks()) {
+    async fn the_first_and_the_last_attempts_of_a_long_call_are_kept(bed in walks()) {
         let walks = bed.machine::<Walk>();
         walks.send("w", Begin { failures: 0 }).await.unwrap();
         walks.send("w", Rest { failures: 100 }).dedup("rest").await.unwrap();
@@ -228,7 +228,7 @@ promise! {
 }
 
 promise! {
-    async fn what_was_caught_long_ago_can_be_run_again_by_hand(bed in walks()) {
+    async fn a_call_that_was_caught_long_ago_can_be_retried_by_an_operator(bed in walks()) {
         let walks = bed.machine::<Walk>();
         walks.send("w", Begin { failures: 0 }).await.unwrap();
         walks.send("w", Climb { failures: 4 }).await.unwrap();
@@ -240,7 +240,7 @@ promise! {
         walks.retry("w").reason("once more").await.unwrap();
         bed.advance(40 * DAY).await;
         assert_eq!(walks.get("w").await.unwrap().unwrap().status, Status::Error);
-        crate::support::healthy(bed).await;
+        crate::support::assert_invariants_hold(bed).await;
         walks.retry("w").await.unwrap();
         bed.run_until_idle().await;
         assert_eq!(walks.get("w").await.unwrap().unwrap().state, Some(WalkState::Climbing));

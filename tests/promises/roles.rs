@@ -5,7 +5,7 @@ use std::time::Duration;
 use fsm::prelude::*;
 use fsm::testing::TestBed;
 use fsm_runtime::admin::{Admin, Opening};
-use fsm_runtime::store::migrate::ROLES;
+use fsm_store::migrate::ROLES;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use crate::payment::{Payment, PaymentState, checkout, failing, paid_with};
@@ -101,7 +101,7 @@ async fn a_sender_sends_and_looks_and_neither_completes_nor_operates() {
         payments.send_in(&mut tx, "o-3", paid_with("r")).dedup("d").await.unwrap();
         if ends { tx.rollback().await.unwrap() } else { tx.commit().await.unwrap() }
     }
-    crate::support::healthy(&bed).await;
+    crate::support::assert_invariants_hold(&bed).await;
 
     bed.run_until_idle().await;
     let workers = bed.machine::<Payment>();
@@ -301,7 +301,7 @@ async fn a_viewer_reads_everything_and_writes_nothing() {
     assert!(refused.is_database() && refused.to_string().contains("permission denied"), "{refused}");
 
     let admin = Admin::open(Opening::to_read(&viewer)).await.unwrap();
-    assert_eq!(admin.story("payment", "o-1").await.unwrap().attempts.len(), 1);
+    assert_eq!(admin.details("payment", "o-1").await.unwrap().attempts.len(), 1);
     assert!(!admin.checkup().await.unwrap().is_empty());
     let tables =
         ["instances", "async_calls", "session_log", "inbox", "timers", "requests", "once", "history", "workers", "machines", "migrations"];

@@ -10,16 +10,16 @@ use serde::{Deserialize, Serialize};
 use sqlx::{Connection, PgConnection};
 
 use crate::durable::{Load, Ship, Stall, stalled, stalling};
-use crate::meddler::{Meddler, is_postgres, run};
 use crate::payment::{Payment, checkout, failing};
-use crate::support::{healthy, promise};
+use crate::sql_runner::{SqlRunner, is_postgres, run};
+use crate::support::{assert_invariants_hold, promise};
 
 /// Longer than the lease of any test bed.
 const A_MINUTE: Duration = Duration::from_secs(60);
 const ORPHANS: u32 = 5;
 
 /// Closes the connection and waits until its lock is released.
-async fn end(mut hung: PgConnection) {
+async fn release_lock(mut hung: PgConnection) {
     sqlx::raw_sql("rollback").execute(&mut hung).await.unwrap();
     hung.close().await.unwrap();
 }
@@ -35,7 +35,7 @@ async fn orphans(bed: &TestBed, stall: &Stall) {
 }
 
 /// Returns the keys of the ships that are not loaded yet.
-async fn left(bed: &TestBed) -> Vec<String> {
+async fn keys_not_loaded(bed: &TestBed) -> Vec<String> {
     let ships = bed.machine::<Ship>().list(Filter::default()).await.unwrap().items;
     ships.into_iter().filter(|ship| ship.version == 0).map(|ship| ship.key).collect()
 }
@@ -54,39 +54,40 @@ async fn break_a_row(bed: &TestBed) {
     }
 }
 
-async fn mend(bed: &TestBed) {
+/// Removes the trigger of `break_a_row`.
+async fn repair_the_row(bed: &TestBed) {
     run(bed, if is_postgres(bed) { "drop trigger broken on fsm_async_calls" } else { "drop trigger broken" }).await;
 }
 
 mod an_error_in_the_row_in_the_middle_keeps_no_other_from_being_recovered {
     use super::*;
 
-    async fn kept(bed: &TestBed, stall: &Stall) {
+    async fn check(bed: &TestBed, stall: &Stall) {
         orphans(bed, stall).await;
         break_a_row(bed).await;
         bed.advance(A_MINUTE).await;
-        assert_eq!(left(bed).await, ["s-2"], "the others are recovered");
-        mend(bed).await;
+        assert_eq!(keys_not_loaded(bed).await, ["s-2"], "the others are recovered");
+        repair_the_row(bed).await;
         bed.advance(A_MINUTE).await;
-        assert!(left(bed).await.is_empty(), "the last one is recovered when its row can be written");
-        healthy(bed).await;
+        assert!(keys_not_loaded(bed).await.is_empty(), "the last one is recovered when its row can be written");
+        assert_invariants_hold(bed).await;
     }
 
     #[tokio::test]
     async fn sqlite() {
         let stall = stalled(ORPHANS);
-        kept(&stalling(&stall).only::<Meddler>().sqlite().await, &stall).await;
+        check(&stalling(&stall).only::<SqlRunner>().sqlite().await, &stall).await;
     }
 
     #[tokio::test]
     async fn postgres() {
         let stall = stalled(ORPHANS);
-        kept(&stalling(&stall).only::<Meddler>().postgres().await, &stall).await;
+        check(&stalling(&stall).only::<SqlRunner>().postgres().await, &stall).await;
     }
 }
 
-/// A process that hangs in a transaction and holds the lock of one instance.
-async fn hung(bed: &TestBed, key: &str) -> PgConnection {
+/// Locks one instance in a transaction of another client, like a process that hangs there.
+async fn lock_from_another_client(bed: &TestBed, key: &str) -> PgConnection {
     let mut other = PgConnection::connect(bed.url()).await.unwrap();
     sqlx::raw_sql("begin").execute(&mut other).await.unwrap();
     let lock = "select 1 from fsm_instances where key = $1 for update";
@@ -100,7 +101,7 @@ async fn an_instance_whose_lock_is_held_keeps_no_other_of_its_batch_waiting() {
     let payments = bed.machine::<Payment>();
     payments.send("held", checkout()).await.unwrap();
     bed.run_until_idle().await;
-    let hung = hung(&bed, "held").await;
+    let hung = lock_from_another_client(&bed, "held").await;
     // They are requested together, so that they are in one batch.
     let held = tokio::spawn(payments.cancel("held", "it is held").into_future());
     let others = (0..20).map(|n| payments.send(format!("free-{n}"), checkout()).into_future());
@@ -108,10 +109,10 @@ async fn an_instance_whose_lock_is_held_keeps_no_other_of_its_batch_waiting() {
         sent.unwrap();
     }
     assert!(!held.is_finished(), "the locked instance must wait");
-    end(hung).await;
+    release_lock(hung).await;
     held.await.unwrap().unwrap();
     assert_eq!(payments.get("held").await.unwrap().unwrap().status, Status::Cancelled);
-    healthy(&bed).await;
+    assert_invariants_hold(&bed).await;
 }
 
 #[tokio::test]
@@ -119,13 +120,13 @@ async fn an_orphan_whose_instance_is_locked_keeps_no_other_from_being_recovered(
     let stall = stalled(ORPHANS);
     let bed = stalling(&stall).postgres().await;
     orphans(&bed, &stall).await;
-    let hung = hung(&bed, "s-0").await;
+    let hung = lock_from_another_client(&bed, "s-0").await;
     bed.advance(A_MINUTE).await;
-    assert_eq!(left(&bed).await, ["s-0"], "the others are recovered");
-    end(hung).await;
+    assert_eq!(keys_not_loaded(&bed).await, ["s-0"], "the others are recovered");
+    release_lock(hung).await;
     bed.advance(A_MINUTE).await;
-    assert!(left(&bed).await.is_empty());
-    healthy(&bed).await;
+    assert!(keys_not_loaded(&bed).await.is_empty());
+    assert_invariants_hold(&bed).await;
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -146,7 +147,7 @@ lots!(Alley = "alley", Bay = "bay", Court = "court", Deck = "deck", Embankment =
 #[tokio::test]
 async fn processes_that_start_at_once_do_not_wait_for_each_other() {
     for _ in 0..3 {
-        let bed = TestBed::builder().only::<Meddler>().postgres().await;
+        let bed = TestBed::builder().only::<SqlRunner>().postgres().await;
         let starts = (0..8).map(|_| {
             let builder = Runtime::builder().database(bed.url()).only::<Alley>().only::<Bay>().only::<Court>();
             tokio::spawn(builder.only::<Deck>().only::<Embankment>().only::<Forecourt>().start())
@@ -161,10 +162,10 @@ async fn processes_that_start_at_once_do_not_wait_for_each_other() {
 
 promise! {
     /// Known bug 30: the application's own migrations are independent of the engine's.
-    async fn an_applications_own_migrations_stay_as_they_are(bed in TestBed::builder().only::<Meddler>()) {
+    async fn an_applications_own_migrations_stay_as_they_are(bed in TestBed::builder().only::<SqlRunner>()) {
         run(bed, "create table _sqlx_migrations (version bigint primary key, description text not null)").await;
         run(bed, "insert into _sqlx_migrations values (1, 'the application''s own'), (20240101000000, 'and another')").await;
-        let beside = Runtime::builder().database(bed.url()).only::<Meddler>();
+        let beside = Runtime::builder().database(bed.url()).only::<SqlRunner>();
         if is_postgres(bed) {
             // Another process starts and runs the engine's migrations.
             beside.start().await.unwrap().shutdown().await.unwrap();

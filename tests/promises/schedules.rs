@@ -5,7 +5,7 @@ use fsm::testing::{TestBed, TestBedBuilder};
 use fsm::{DeclaredSchedule, Due};
 use fsm_runtime::admin::schedules::{ScheduleAct, ScheduleState};
 use fsm_runtime::admin::{Admin, Opening};
-use fsm_runtime::store::schedules::ScheduleRow;
+use fsm_store::schedules::ScheduleRow;
 use serde::{Deserialize, Serialize};
 
 use crate::support::promise;
@@ -97,7 +97,7 @@ async fn row(bed: &TestBed, name: &str) -> ScheduleRow {
     admin(bed).await.schedules().await.unwrap().into_iter().find(|row| row.name == name).unwrap()
 }
 
-/// What `fsm doctor` says of schedules.
+/// Returns the findings of `fsm doctor` about schedules.
 async fn findings(bed: &TestBed) -> Vec<String> {
     let findings = admin(bed).await.checkup().await.unwrap();
     findings.into_iter().filter(|finding| finding.about == "schedules").map(|finding| finding.says).collect()
@@ -192,11 +192,11 @@ promise! {
     ) {
         bed.advance(HOUR).await;
         let row = row(bed, "panicking").await;
-        assert_eq!((seen(bed).await.len(), row.state(bed.now())), (0, ScheduleState::Failing));
+        assert_eq!((seen(bed).await.len(), ScheduleState::of(&row, bed.now())), (0, ScheduleState::Failing));
         assert_eq!(row.error.as_deref(), Some("the function of the schedule panicked: no report at this hour"));
         assert!(findings(bed).await.iter().any(|says| says.contains("`panicking` did not send its moment")), "{:?}", findings(bed).await);
         bed.advance(HOUR).await;
-        assert_eq!((seen(bed).await.len(), self::row(bed, "panicking").await.state(bed.now())), (1, ScheduleState::Active));
+        assert_eq!((seen(bed).await.len(), ScheduleState::of(&self::row(bed, "panicking").await, bed.now())), (1, ScheduleState::Active));
     }
 }
 
@@ -207,7 +207,7 @@ promise! {
         bed.advance(HOUR * 4).await;
         assert_eq!(reports(bed).await, ["always-the-same"]);
         let row = row(bed, "same-key").await;
-        assert_eq!(row.state(bed.now()), ScheduleState::Failing);
+        assert_eq!(ScheduleState::of(&row, bed.now()), ScheduleState::Failing);
         assert!(row.error.unwrap().contains("`schedule-report` `always-the-same`"));
         assert!(row.failed_at > row.last_at && row.next_at > row.failed_at);
     }
@@ -218,7 +218,7 @@ promise! {
         let admin = admin(bed).await;
         admin.operate_schedule("hourly", ScheduleAct::Pause, Some("ada")).await.unwrap();
         bed.advance(HOUR * 3).await;
-        assert_eq!((seen(bed).await.len(), row(bed, "hourly").await.state(bed.now())), (0, ScheduleState::Paused));
+        assert_eq!((seen(bed).await.len(), ScheduleState::of(&row(bed, "hourly").await, bed.now())), (0, ScheduleState::Paused));
         assert!(admin.operate_schedule("hourly", ScheduleAct::Pause, None).await.unwrap_err().is_not_allowed());
         admin.operate_schedule("hourly", ScheduleAct::Resume, Some("ada")).await.unwrap();
         bed.run_until_idle().await;
@@ -261,7 +261,7 @@ promise! {
         assert!(admin.operate_schedule("hourly", ScheduleAct::Forget, None).await.unwrap_err().is_not_allowed());
         old.outage(Duration::ZERO).await;
         bed.advance(HOUR * 3).await;
-        assert_eq!((seen(bed).await.len(), row(bed, "hourly").await.state(bed.now())), (1, ScheduleState::Undeclared));
+        assert_eq!((seen(bed).await.len(), ScheduleState::of(&row(bed, "hourly").await, bed.now())), (1, ScheduleState::Undeclared));
         assert!(findings(bed).await[0].starts_with("no worker has declared the schedule `hourly` since"), "{:?}", findings(bed).await);
         admin.operate_schedule("hourly", ScheduleAct::Forget, None).await.unwrap();
         assert!(admin.schedules().await.unwrap().is_empty());

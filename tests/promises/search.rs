@@ -7,7 +7,7 @@ use fsm::testing::{TestBed, TestBedBuilder};
 use serde::{Deserialize, Serialize};
 
 use crate::console::Browser;
-use crate::meddler::is_postgres;
+use crate::sql_runner::is_postgres;
 use crate::support::{Folder, in_own_transaction, promise};
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

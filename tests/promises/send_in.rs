@@ -21,7 +21,7 @@ async fn settled(payments: &Handle<Payment>, key: &str) -> (Option<PaymentState>
 }
 
 /// The same test for both databases, whose transactions are different types.
-macro_rules! kept {
+macro_rules! check {
     ($url:expr, $connection:ty, $begin:expr, $insert:expr) => {{
         let runtime = runtime($url).await;
         let payments = runtime.machine::<Payment>();
@@ -77,14 +77,14 @@ mod a_send_in_the_callers_transaction_happens_if_and_only_if_that_commits {
     async fn sqlite() {
         let folder = Folder::new("send-in");
         let url = folder.url("payments.db");
-        let runtime = kept!(&url, SqliteConnection, "begin immediate", "insert into orders values ($1)");
+        let runtime = check!(&url, SqliteConnection, "begin immediate", "insert into orders values ($1)");
         runtime.shutdown().await.unwrap();
     }
 
     #[tokio::test]
     async fn postgres() {
         let bed = crate::clumsy::clumsy().postgres().await;
-        let runtime = kept!(bed.url(), PgConnection, "begin", "insert into orders values ($1)");
+        let runtime = check!(bed.url(), PgConnection, "begin", "insert into orders values ($1)");
         // A transaction on the other kind of database is an error before anything is written.
         let mut other = SqliteConnection::connect("sqlite::memory:").await.unwrap();
         let error = runtime.machine::<Payment>().send_in(&mut other, "o-9", checkout()).await.unwrap_err();

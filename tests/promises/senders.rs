@@ -6,7 +6,7 @@ use fsm::prelude::*;
 use fsm::testing::{TestBed, TestBedBuilder};
 use serde::{Deserialize, Serialize};
 
-use crate::meddler::{Meddler, bytes, run};
+use crate::sql_runner::{SqlRunner, bytes, run};
 use crate::support::promise;
 
 const SENDERS: u32 = 200;
@@ -52,7 +52,7 @@ fsm! {
 }
 
 fn meetings() -> TestBedBuilder {
-    TestBed::builder().only::<Meeting>().only::<Meddler>()
+    TestBed::builder().only::<Meeting>().only::<SqlRunner>()
 }
 
 promise! {

@@ -99,7 +99,7 @@ promise! {
 }
 
 promise! {
-    async fn an_attempt_that_snoozed_is_told_in_the_history_and_what_it_asked_for_is_forgotten(bed in reports()) {
+    async fn a_snoozed_attempt_is_in_the_history_and_its_requests_are_dropped(bed in reports()) {
         let reports = bed.machine::<Reports>();
         reports.send("r", Fetch { snoozes: 1, failures: 0 }).await.unwrap();
         bed.run_until_idle().await;

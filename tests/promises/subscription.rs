@@ -174,7 +174,7 @@ pub async fn state(subs: &fsm::Handle<Sub>, key: &str) -> (Option<SubState>, Sta
 }
 
 /// The history without its times.
-pub async fn story(subs: &fsm::Handle<Sub>, key: &str) -> Vec<String> {
+pub async fn timeline(subs: &fsm::Handle<Sub>, key: &str) -> Vec<String> {
     let history = subs.history(key).await.unwrap();
     history.iter().map(|entry| entry.to_string().split_once("  ").unwrap().1.to_owned()).collect()
 }

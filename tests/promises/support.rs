@@ -10,14 +10,14 @@ macro_rules! promise {
             #[allow(unused_imports)]
             use super::*;
 
-            async fn kept($bed: &fsm::testing::TestBed) $body
+            async fn check($bed: &fsm::testing::TestBed) $body
 
             #[cfg(feature = "sqlite")]
             #[tokio::test]
             async fn sqlite() {
                 let bed = $builder.sqlite().await;
-                kept(&bed).await;
-                crate::support::healthy(&bed).await;
+                check(&bed).await;
+                crate::support::assert_invariants_hold(&bed).await;
             }
 
             #[cfg(feature = "sqlite")]
@@ -25,16 +25,16 @@ macro_rules! promise {
             async fn file() {
                 let folder = crate::support::Folder::new(concat!("promise-", stringify!($name)));
                 let bed = $builder.on(&folder.url("fsm.db")).await;
-                kept(&bed).await;
-                crate::support::healthy(&bed).await;
+                check(&bed).await;
+                crate::support::assert_invariants_hold(&bed).await;
             }
 
             #[cfg(feature = "postgres")]
             #[tokio::test]
             async fn postgres() {
                 let bed = $builder.postgres().await;
-                kept(&bed).await;
-                crate::support::healthy(&bed).await;
+                check(&bed).await;
+                crate::support::assert_invariants_hold(&bed).await;
             }
         }
     };
@@ -63,7 +63,7 @@ macro_rules! in_own_transaction {
 pub(crate) use in_own_transaction;
 
 /// Checks that every invariant holds.
-pub async fn healthy(bed: &TestBed) {
+pub async fn assert_invariants_hold(bed: &TestBed) {
     let violations = bed.check_invariants().await;
     assert!(violations.is_empty(), "{violations:#?}");
 }

@@ -15,9 +15,9 @@ use crate::support::Folder;
 const URL: &str = "FSM_TEST_TAKEOVER_DATABASE";
 const MARK: &str = "FSM_TEST_TAKEOVER_MARK";
 /// No test waits for the end of such a lease.
-const LONG: Duration = Duration::from_secs(3600);
+const AN_HOUR: Duration = Duration::from_secs(3600);
 /// The limit from the death of a worker to the next attempt, on an otherwise idle machine.
-const AT_ONCE: Duration = Duration::from_secs(1);
+const TAKEOVER_LIMIT: Duration = Duration::from_secs(1);
 /// The number of tries to observe that. Other programs may delay one of them, but hardly all.
 const TRIES: u32 = 5;
 /// The maximum time for anything that a test waits for.
@@ -67,7 +67,7 @@ async fn child() {
         return;
     };
     let runs = Runs { endless: 1, mark: Some(mark.into()), ..Runs::default() };
-    let runtime = builder(&url, runs).lease(LONG).start().await.unwrap();
+    let runtime = builder(&url, runs).lease(AN_HOUR).start().await.unwrap();
     runtime.machine::<Mole>().send("m", Dig).await.unwrap();
     std::future::pending().await
 }
@@ -117,11 +117,11 @@ async fn at_once(mut takeover: impl AsyncFnMut(u32) -> Duration) {
     let mut took = Vec::new();
     for n in 0..TRIES {
         took.push(takeover(n).await);
-        if took.last().is_some_and(|took| *took < AT_ONCE) {
+        if took.last().is_some_and(|took| *took < TAKEOVER_LIMIT) {
             return println!("the attempt went on after {took:?}");
         }
     }
-    panic!("no attempt went on within {AT_ONCE:?}, but after {took:?}");
+    panic!("no attempt went on within {TAKEOVER_LIMIT:?}, but after {took:?}");
 }
 
 fn now() -> fsm::Timestamp {
@@ -132,10 +132,10 @@ fn now() -> fsm::Timestamp {
 mod after_kill_9_and_a_restart_on_the_same_machine_an_attempt_goes_on_within_a_second {
     use super::*;
 
-    async fn kept(url: &str, mark: &Path) -> Duration {
+    async fn check(url: &str, mark: &Path) -> Duration {
         Process::start(url, mark).await.kill();
         let restarted = now();
-        let runtime = builder(url, Runs::default()).lease(LONG).start().await.unwrap();
+        let runtime = builder(url, Runs::default()).lease(AN_HOUR).start().await.unwrap();
         let took = taken_over(&runtime, restarted).await;
         assert!(runtime.check_invariants().await.unwrap().is_empty());
         runtime.shutdown().await.unwrap();
@@ -146,7 +146,7 @@ mod after_kill_9_and_a_restart_on_the_same_machine_an_attempt_goes_on_within_a_s
     #[tokio::test]
     async fn sqlite() {
         let folder = Folder::new("takeover-sqlite");
-        at_once(async |n| kept(&folder.url(&format!("{n}.db")), &folder.path().join(format!("mark-{n}"))).await).await;
+        at_once(async |n| check(&folder.url(&format!("{n}.db")), &folder.path().join(format!("mark-{n}"))).await).await;
     }
 
     #[cfg(all(feature = "sqlite", feature = "postgres"))]
@@ -155,7 +155,7 @@ mod after_kill_9_and_a_restart_on_the_same_machine_an_attempt_goes_on_within_a_s
         let folder = Folder::new("takeover-postgres");
         at_once(async |n| {
             let bed = crate::clumsy::clumsy().postgres().await;
-            kept(bed.url(), &folder.path().join(format!("mark-{n}"))).await
+            check(bed.url(), &folder.path().join(format!("mark-{n}"))).await
         })
         .await;
     }
@@ -165,9 +165,9 @@ mod after_kill_9_and_a_restart_on_the_same_machine_an_attempt_goes_on_within_a_s
 mod a_worker_takes_over_at_once_from_one_that_died_on_the_same_machine {
     use super::*;
 
-    async fn kept(url: &str, folder: &Folder) {
+    async fn check(url: &str, folder: &Folder) {
         let child = Process::start(url, &folder.path().join("mark")).await;
-        let runtime = builder(url, Runs::default()).lease(LONG).start().await.unwrap();
+        let runtime = builder(url, Runs::default()).lease(AN_HOUR).start().await.unwrap();
         let moles = runtime.machine::<Mole>();
         assert!(moles.settled("m").within(Duration::from_millis(700)).await.is_err(), "a live process keeps its work");
         let killed = now();
@@ -181,7 +181,7 @@ mod a_worker_takes_over_at_once_from_one_that_died_on_the_same_machine {
     #[tokio::test]
     async fn sqlite() {
         let folder = Folder::new("neighbour-sqlite");
-        kept(&folder.url("moles.db"), &folder).await;
+        check(&folder.url("moles.db"), &folder).await;
     }
 
     #[cfg(all(feature = "sqlite", feature = "postgres"))]
@@ -189,7 +189,7 @@ mod a_worker_takes_over_at_once_from_one_that_died_on_the_same_machine {
     async fn postgres() {
         let folder = Folder::new("neighbour-postgres");
         let bed = crate::clumsy::clumsy().postgres().await;
-        kept(bed.url(), &folder).await;
+        check(bed.url(), &folder).await;
     }
 }
 
@@ -200,7 +200,7 @@ mod a_worker_in_a_container_that_restarts_again_and_again_makes_progress {
 
     const LEASE: Duration = Duration::from_secs(2);
 
-    async fn kept(url: &str) {
+    async fn check(url: &str) {
         let start = async |endless| {
             let runs = Runs { endless, ..Runs::default() };
             builder(url, runs).in_a_container().lease(LEASE).start().await.unwrap()
@@ -229,13 +229,13 @@ mod a_worker_in_a_container_that_restarts_again_and_again_makes_progress {
     #[tokio::test]
     async fn sqlite() {
         let folder = Folder::new("container-sqlite");
-        kept(&folder.url("moles.db")).await;
+        check(&folder.url("moles.db")).await;
     }
 
     #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn postgres() {
         let bed = crate::clumsy::clumsy().postgres().await;
-        kept(bed.url()).await;
+        check(bed.url()).await;
     }
 }

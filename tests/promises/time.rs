@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use fsm::{SendOutcome, Status};
 
-use crate::meddler::{Meddler, is_postgres, run};
 use crate::payment::{OnlinePaymentCompleted, Payment, PaymentState, checkout, failing, paid_with};
+use crate::sql_runner::{SqlRunner, is_postgres, run};
 use crate::support::promise;
 
 const HALF_AN_HOUR: Duration = Duration::from_secs(1800);
@@ -24,7 +24,7 @@ promise! {
 }
 
 promise! {
-    async fn a_timer_dies_with_its_state(bed in failing(0)) {
+    async fn a_timer_is_deleted_when_the_instance_leaves_its_state(bed in failing(0)) {
         let payments = bed.machine::<Payment>();
         payments.send("o-1", checkout()).await.unwrap();
         payments.send("o-1", paid_with("r")).await.unwrap();
@@ -67,7 +67,7 @@ promise! {
 }
 
 promise! {
-    async fn a_delayed_event_that_can_start_no_instance_is_refused_and_leaves_none(bed in failing(0).only::<Meddler>()) {
+    async fn a_delayed_event_that_can_start_no_instance_is_refused_and_leaves_none(bed in failing(0).only::<SqlRunner>()) {
         let payments = bed.machine::<Payment>();
         let refused = payments.send("o-1", OnlinePaymentCompleted).after(Duration::from_secs(60)).await.unwrap_err();
         assert!(refused.is_refused(), "{refused}");
@@ -79,7 +79,7 @@ promise! {
 }
 
 promise! {
-    async fn an_instance_is_not_running_for_ever_when_the_delayed_event_it_waits_for_does_not_fit(bed in failing(0).only::<Meddler>()) {
+    async fn an_instance_is_not_running_for_ever_when_the_delayed_event_it_waits_for_does_not_fit(bed in failing(0).only::<SqlRunner>()) {
         let payments = bed.machine::<Payment>();
         for key in ["o-1", "o-2"] {
             payments.send(key, checkout()).after(Duration::from_secs(60)).await.unwrap();
@@ -134,7 +134,7 @@ promise! {
 }
 
 promise! {
-    async fn timers_far_in_the_future_cost_rows_only(bed in failing(0).only::<Meddler>()) {
+    async fn timers_far_in_the_future_cost_rows_only(bed in failing(0).only::<SqlRunner>()) {
         const MANY: i64 = 10_000;
         let payments = bed.machine::<Payment>();
         payments.send("o-1", checkout()).await.unwrap();

@@ -140,9 +140,9 @@ promise! {
         let expired = field(&attempts["expired 1"], "fsm.from");
         assert_eq!(expired, "charged");
 
-        let story = Admin::open(Opening::inside(&bed)).await.unwrap().story("traced-payment", "p-1").await.unwrap();
+        let details = Admin::open(Opening::inside(&bed)).await.unwrap().details("traced-payment", "p-1").await.unwrap();
         let trace = attempts["expired 1"].span_context.trace_id().to_string();
-        assert_eq!(story.trace.unwrap().trace_id(), trace);
+        assert_eq!(details.trace.unwrap().trace_id(), trace);
     }
 }
 
@@ -166,12 +166,12 @@ promise! {
         let payments = bed.machine::<Payment>();
         payments.send("delayed", Pay).after(HOUR).trace(context.clone()).await.unwrap();
         bed.advance(HOUR).await;
-        assert_eq!(admin.story("traced-payment", "delayed").await.unwrap().trace, Some(context.clone()));
+        assert_eq!(admin.details("traced-payment", "delayed").await.unwrap().trace, Some(context.clone()));
         payments.send("now", Pay).trace(context.clone()).dedup("1").await.unwrap();
         payments.send("now", Pay).dedup("1").await.unwrap();
-        assert_eq!(admin.story("traced-payment", "now").await.unwrap().trace, Some(context));
+        assert_eq!(admin.details("traced-payment", "now").await.unwrap().trace, Some(context));
         assert_eq!(payments.get("now").await.unwrap().unwrap().trace.unwrap().traceparent(), PARENT);
         payments.send("other", Pay).await.unwrap();
-        assert_eq!(admin.story("traced-payment", "other").await.unwrap().trace, None);
+        assert_eq!(admin.details("traced-payment", "other").await.unwrap().trace, None);
     }
 }

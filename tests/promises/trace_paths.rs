@@ -224,7 +224,7 @@ promise! {
 }
 
 /// The same test for both databases, whose transactions are different types.
-macro_rules! kept {
+macro_rules! check {
     ($url:expr, $connection:ty, $begin:expr) => {{
         let spans = recorded();
         let runtime = Runtime::builder().database($url).only::<Card>().start().await.unwrap();
@@ -246,12 +246,12 @@ mod a_trace_is_committed_with_the_callers_own_transaction {
     #[tokio::test]
     async fn sqlite() {
         let folder = Folder::new("trace-of-send-in");
-        kept!(&folder.url("cards.db"), SqliteConnection, "begin immediate");
+        check!(&folder.url("cards.db"), SqliteConnection, "begin immediate");
     }
 
     #[tokio::test]
     async fn postgres() {
         let bed = crate::clumsy::clumsy().postgres().await;
-        kept!(bed.url(), PgConnection, "begin");
+        check!(bed.url(), PgConnection, "begin");
     }
 }

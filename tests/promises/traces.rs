@@ -17,7 +17,7 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::clumsy::{Clumsy, Deed, clumsy};
-use crate::meddler::{Meddler, bytes, is_postgres, run};
+use crate::sql_runner::{SqlRunner, bytes, is_postgres, run};
 use crate::support::{in_own_transaction, promise};
 
 /// The fields by name, including those of the enclosing spans.
@@ -58,7 +58,7 @@ impl<S: Subscriber + for<'s> LookupSpan<'s>> Layer<S> for Listener {
 
 impl Listener {
     /// Returns the level, the message and the attempt of each event about this call, in order.
-    fn story(&self, call: fsm::CallId) -> Vec<String> {
+    fn timeline(&self, call: fsm::CallId) -> Vec<String> {
         let all = self.0.lock().unwrap();
         let about = all.iter().filter(|(_, told)| told.0["call"] == call.to_string());
         about
@@ -136,12 +136,12 @@ promise! {
 }
 
 promise! {
-    async fn each_moment_of_a_calls_life_is_told_with_whose_it_is(bed in clumsy()) {
+    async fn each_change_of_a_call_is_logged_with_its_machine_key_and_verb(bed in clumsy()) {
         let (listener, _guard) = listen();
         let clumsies = bed.machine::<Clumsy>();
         let call = clumsies.send("c", Deed::Fail("it fell".into())).await.unwrap().call.unwrap();
         bed.advance(Duration::from_secs(5)).await;
-        assert_eq!(listener.story(call), [
+        assert_eq!(listener.timeline(call), [
             "DEBUG sent",
             "DEBUG claimed 1",
             "DEBUG started 1",
@@ -167,11 +167,11 @@ promise! {
     }
 }
 
-mod a_lost_attempt_is_the_system_working_and_told_at_info {
+mod a_lost_attempt_is_normal_operation_and_is_logged_at_info {
     use super::*;
     use crate::durable::{Load, Ship, Stall, once, stalling};
 
-    async fn kept(bed: &TestBed, stall: &Stall) {
+    async fn check(bed: &TestBed, stall: &Stall) {
         let (listener, _guard) = listen();
         let ships = bed.machine::<Ship>();
         let call = ships.send("s-1", Load).await.unwrap().call.unwrap();
@@ -179,7 +179,7 @@ mod a_lost_attempt_is_the_system_working_and_told_at_info {
         bed.restart().await;
         bed.advance(Duration::from_secs(60)).await;
         assert_eq!(
-            listener.story(call),
+            listener.timeline(call),
             [
                 "DEBUG sent",
                 "DEBUG claimed 1",
@@ -191,26 +191,26 @@ mod a_lost_attempt_is_the_system_working_and_told_at_info {
                 "DEBUG ended 2",
             ]
         );
-        crate::support::healthy(bed).await;
+        crate::support::assert_invariants_hold(bed).await;
     }
 
     #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn sqlite() {
         let stall = once();
-        kept(&stalling(&stall).sqlite().await, &stall).await;
+        check(&stalling(&stall).sqlite().await, &stall).await;
     }
 
     #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn postgres() {
         let stall = once();
-        kept(&stalling(&stall).postgres().await, &stall).await;
+        check(&stalling(&stall).postgres().await, &stall).await;
     }
 }
 
 promise! {
-    async fn an_attempt_that_fails_because_a_stored_value_cannot_be_read_is_told_at_warn(bed in clumsy().only::<Meddler>()) {
+    async fn an_attempt_that_fails_because_a_stored_value_cannot_be_read_is_told_at_warn(bed in clumsy().only::<SqlRunner>()) {
         let clumsies = bed.machine::<Clumsy>();
         let call = clumsies.send("c", Deed::Fail("it fell".into())).await.unwrap().call.unwrap();
         bed.run_until_idle().await;
@@ -218,7 +218,7 @@ promise! {
         let (listener, _guard) = listen();
         bed.advance(Duration::from_secs(5)).await;
         let warned = "WARN an attempt failed without its verb: this program cannot read a stored value 2";
-        assert_eq!(listener.story(call), ["DEBUG claimed 2", "DEBUG started 2", warned, "DEBUG ended 2", "ERROR exhausted 2"]);
+        assert_eq!(listener.timeline(call), ["DEBUG claimed 2", "DEBUG started 2", warned, "DEBUG ended 2", "ERROR exhausted 2"]);
         let told = listener.all().into_iter().find(|told| told.0.contains_key("error")).unwrap();
         assert!(told.0["error"].starts_with("the record does not decode as `Tally`: "), "{told:?}");
         assert_eq!((told.0["key"].as_str(), told.0["verb"].as_str()), ("c", "did"));

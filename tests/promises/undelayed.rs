@@ -13,10 +13,10 @@ use serde::{Deserialize, Serialize};
 use sqlx::{Connection, PgConnection};
 use tokio::time::timeout;
 
-use crate::meddler::{Meddler, is_postgres, run};
-use crate::support::{healthy, promise};
+use crate::sql_runner::{SqlRunner, is_postgres, run};
+use crate::support::{assert_invariants_hold, promise};
 
-const LONG: Duration = Duration::from_secs(60);
+const A_MINUTE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Note;
@@ -77,7 +77,7 @@ fsm! {
 }
 
 fn desks() -> TestBedBuilder {
-    TestBed::builder().only::<Desk>().only::<Archive>().only::<Meddler>()
+    TestBed::builder().only::<Desk>().only::<Archive>().only::<SqlRunner>()
 }
 
 async fn runtime(bed: &TestBed) -> Runtime {
@@ -139,7 +139,7 @@ async fn eight_locked_rows_delay_no_other_send_retry_or_timer() {
         assert!(settled.version >= 2, "it moved on");
     }
     runtime.shutdown().await.unwrap();
-    healthy(&bed).await;
+    assert_invariants_hold(&bed).await;
 }
 
 /// An open transaction has inserted the key, so there is no row yet that could be locked.
@@ -167,7 +167,7 @@ async fn an_instance_that_an_open_transaction_creates_delays_no_other_send() {
     timeout(Duration::from_secs(5), held).await.expect("the key is there").unwrap().unwrap();
     assert_eq!(desks.settled("taken").await.unwrap().version, 2);
     runtime.shutdown().await.unwrap();
-    healthy(&bed).await;
+    assert_invariants_hold(&bed).await;
 }
 
 /// The row raises an error at each write.
@@ -186,7 +186,7 @@ async fn break_row(bed: &TestBed, table: &str, key: &str) {
     }
 }
 
-async fn mend_row(bed: &TestBed, table: &str) {
+async fn repair_row(bed: &TestBed, table: &str) {
     run(bed, if is_postgres(bed) { format!("drop trigger broken on {table}") } else { "drop trigger broken".to_owned() }).await;
 }
 
@@ -205,8 +205,8 @@ promise! {
             assert_eq!(version, i64::from(n != 2), "d-{n}");
             assert_eq!(archives.get(format!("s-{n}")).await.unwrap().unwrap().status, Status::Completed, "s-{n}");
         }
-        mend_row(bed, "fsm_instances").await;
-        bed.advance(LONG).await;
+        repair_row(bed, "fsm_instances").await;
+        bed.advance(A_MINUTE).await;
         assert_eq!(desks.get("d-2").await.unwrap().unwrap().version, 1, "it runs once it can be claimed");
     }
 }
@@ -230,7 +230,7 @@ promise! {
         let left = run(bed, format!("select count(*) from fsm_instances where {of_d_2}")).await;
         assert_eq!(left, Some(1), "what cannot be read is given back");
         run(bed, format!("update fsm_instances set remaining_attempts = 0 where {of_d_2}")).await;
-        bed.advance(LONG).await;
+        bed.advance(A_MINUTE).await;
         assert_eq!(desks.get("d-2").await.unwrap().unwrap().version, 1);
     }
 }
@@ -249,8 +249,8 @@ promise! {
         assert_eq!(stuck.len(), 1, "{stuck:?}");
         let named = format!("an attempt of `desk` `two`, call {call}, cannot be claimed: the database says: ");
         assert!(stuck[0].says.starts_with(&named) && stuck[0].says.contains("this row is broken"), "{}", stuck[0].says);
-        mend_row(bed, "fsm_instances").await;
-        bed.advance(LONG).await;
+        repair_row(bed, "fsm_instances").await;
+        bed.advance(A_MINUTE).await;
         assert_eq!(desks.get("two").await.unwrap().unwrap().version, 1, "the doctor changed nothing");
         assert!(admin.checkup().await.unwrap().iter().all(|finding| finding.about != "stuck"));
     }
@@ -270,8 +270,8 @@ promise! {
         bed.advance(Duration::from_secs(2)).await;
         assert_eq!(desks.get("good").await.unwrap().unwrap().status, Status::Completed);
         assert_eq!(desks.get("bad-7").await.unwrap().unwrap().version, 1);
-        mend_row(bed, "fsm_instances").await;
-        bed.advance(LONG).await;
+        repair_row(bed, "fsm_instances").await;
+        bed.advance(A_MINUTE).await;
         for n in 0..130 {
             assert_eq!(desks.get(format!("bad-{n}")).await.unwrap().unwrap().status, Status::Completed, "bad-{n}");
         }
@@ -360,7 +360,7 @@ async fn verbs_with_transactions_of_their_own_delay_no_commit() {
         took.push(began.elapsed());
     }
     for n in 0..TELLERS {
-        let settled = tellers.settled(format!("t-{n}")).within(LONG).await.unwrap();
+        let settled = tellers.settled(format!("t-{n}")).within(A_MINUTE).await.unwrap();
         assert_eq!((settled.status, settled.error), (Status::Completed, None));
     }
     let (p99, all) = (p99(took), began.elapsed());
@@ -369,11 +369,11 @@ async fn verbs_with_transactions_of_their_own_delay_no_commit() {
     assert!(all < Duration::from_secs(30), "all took {all:?}");
     assert_eq!(run(&bed, "select count(*) from ledger").await, Some(TELLERS as i64));
     runtime.shutdown().await.unwrap();
-    healthy(&bed).await;
+    assert_invariants_hold(&bed).await;
 }
 
 fn tellers(desks: &Arc<Desks>) -> TestBedBuilder {
-    TestBed::builder().only::<Desk>().only::<Teller>().only::<Meddler>().data(Arc::clone(desks))
+    TestBed::builder().only::<Desk>().only::<Teller>().only::<SqlRunner>().data(Arc::clone(desks))
 }
 
 #[tokio::test]
@@ -390,13 +390,13 @@ async fn a_send_to_an_instance_that_the_verbs_own_transaction_holds_is_an_error_
     let error = bed.machine::<Teller>().get("t").await.unwrap().unwrap().error.unwrap();
     assert!(error.contains("`desk` `mine` is locked by this verb's own transaction"), "{error}");
     assert!(began.elapsed() < Duration::from_secs(5), "it took {:?}", began.elapsed());
-    healthy(&bed).await;
+    assert_invariants_hold(&bed).await;
 }
 
 mod a_send_beside_the_one_writer_of_sqlite_is_an_error_at_once {
     use super::*;
 
-    async fn kept(bed: &TestBed, desks: &Arc<Desks>) {
+    async fn check(bed: &TestBed, desks: &Arc<Desks>) {
         desks.0.set(bed.machine::<Desk>()).unwrap_or_else(|_| panic!("it is set once"));
         run(bed, "create table ledger (entry text primary key)").await;
         let began = Instant::now();
@@ -406,19 +406,19 @@ mod a_send_beside_the_one_writer_of_sqlite_is_an_error_at_once {
         assert!(error.contains("`ctx.sqlite()`") && error.contains("`ctx.send`") && error.contains("`send_in`"), "{error}");
         assert!(began.elapsed() < Duration::from_secs(5), "it took {:?}", began.elapsed());
         assert_eq!(run(bed, "select count(*) from ledger").await, Some(0), "the attempt failed");
-        healthy(bed).await;
+        assert_invariants_hold(bed).await;
     }
 
     #[tokio::test]
     async fn sqlite() {
         let desks = Arc::new(Desks::default());
-        kept(&tellers(&desks).sqlite().await, &desks).await;
+        check(&tellers(&desks).sqlite().await, &desks).await;
     }
 
     #[tokio::test]
     async fn file() {
         let desks = Arc::new(Desks::default());
         let folder = crate::support::Folder::new("one-writer");
-        kept(&tellers(&desks).on(&folder.url("fsm.db")).await, &desks).await;
+        check(&tellers(&desks).on(&folder.url("fsm.db")).await, &desks).await;
     }
 }

@@ -84,7 +84,7 @@ async fn unsent(bed: &TestBed) -> Vec<String> {
 }
 
 promise! {
-    async fn a_delayed_send_that_is_taken_back_is_not_delivered(bed in bills()) {
+    async fn a_cancelled_delayed_send_is_not_delivered(bed in bills()) {
         let bills = bed.machine::<Bill>();
         bills.send("b", Issue).await.unwrap();
         bed.run_until_idle().await;
@@ -100,7 +100,7 @@ promise! {
 }
 
 promise! {
-    async fn a_letter_that_has_begun_goes_on_without_the_event_that_is_taken_back(bed in bills()) {
+    async fn a_receiver_that_has_begun_continues_without_a_cancelled_delayed_event(bed in bills()) {
         let letters = bed.machine::<Letter>();
         letters.send("b", Remind).await.unwrap();
         bed.machine::<Bill>().send("b", Issue).await.unwrap();
@@ -113,7 +113,7 @@ promise! {
 }
 
 promise! {
-    async fn an_event_that_was_delivered_stays_delivered_when_it_is_taken_back(bed in bills()) {
+    async fn cancelling_a_delayed_send_after_its_delivery_changes_nothing(bed in bills()) {
         let bills = bed.machine::<Bill>();
         bills.send("b", Issue).await.unwrap();
         bed.advance(2 * AN_HOUR).await;
@@ -126,7 +126,7 @@ promise! {
 }
 
 promise! {
-    async fn an_attempt_that_fails_takes_nothing_back(bed in bills()) {
+    async fn a_failed_attempt_cancels_no_delayed_send(bed in bills()) {
         let bills = bed.machine::<Bill>();
         bills.send("b", Issue).await.unwrap();
         bed.run_until_idle().await;

@@ -8,20 +8,20 @@ use fsm::{Client, Runtime, Status};
 use crate::payment::{Cancel, Gateway, OnlinePaymentCompleted, Payment, PaymentState, checkout, failing, paid_with};
 use crate::support::promise;
 
-const SOON: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(60);
 
 promise! {
     async fn a_wait_ends_in_the_state_that_it_is_for(bed in failing(0)) {
         let payments = bed.machine::<Payment>();
         payments.send("o-1", checkout()).await.unwrap();
-        let paid = payments.wait("o-1").for_state(PaymentState::Paid).within(SOON);
+        let paid = payments.wait("o-1").for_state(PaymentState::Paid).within(LIMIT);
         let (paid, ()) = tokio::join!(paid.into_future(), async {
             payments.send("o-1", paid_with("r")).await.unwrap();
             bed.run_until_idle().await;
         });
         let paid = paid.unwrap();
         assert_eq!((paid.state, paid.version, paid.status), (Some(PaymentState::Paid), 2, Status::Running));
-        let ended = payments.wait("o-1").for_end().within(SOON);
+        let ended = payments.wait("o-1").for_end().within(LIMIT);
         let (ended, ()) = tokio::join!(ended.into_future(), async {
             payments.send("o-1", OnlinePaymentCompleted).await.unwrap();
             bed.run_until_idle().await;
@@ -80,9 +80,9 @@ async fn a_wait_ends_by_what_another_process_commits() {
     let client = Client::connect(&url).await.unwrap();
     let (payments, elsewhere) = (runtime.machine::<Payment>(), client.machine::<Payment>());
     payments.send("o-1", checkout()).await.unwrap();
-    elsewhere.wait("o-1").for_state(PaymentState::Created).within(SOON).await.unwrap();
+    elsewhere.wait("o-1").for_state(PaymentState::Created).within(LIMIT).await.unwrap();
     payments.send("o-1", Cancel { by: "customer".into() }).await.unwrap();
-    let ended = elsewhere.wait("o-1").for_end().within(SOON).await.unwrap();
+    let ended = elsewhere.wait("o-1").for_end().within(LIMIT).await.unwrap();
     assert_eq!(ended.state, Some(PaymentState::Cancelled));
     drop((payments, elsewhere, client));
     runtime.shutdown().await.unwrap();

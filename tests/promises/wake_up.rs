@@ -11,8 +11,8 @@ use crate::payment::{Gateway, Payment, PaymentState, checkout, failing, paid_wit
 use crate::support::Folder;
 
 /// A poll interval so long that polling cannot make a test pass.
-const HARDLY_EVER: Duration = Duration::from_secs(3600);
-const SOON: Duration = Duration::from_secs(30);
+const AN_HOUR: Duration = Duration::from_secs(3600);
+const LIMIT: Duration = Duration::from_secs(30);
 
 async fn worker(url: &str, poll: Duration) -> Runtime {
     let builder = Runtime::builder().database(url).only::<Payment>().data(Arc::new(Gateway::failing(0)));
@@ -20,37 +20,37 @@ async fn worker(url: &str, poll: Duration) -> Runtime {
 }
 
 /// A send by a process without workers, and a send in the caller's own transaction.
-macro_rules! kept {
+macro_rules! check {
     ($url:expr, $connection:ty, $begin:expr) => {{
-        let runtime = worker($url, HARDLY_EVER).await;
+        let runtime = worker($url, AN_HOUR).await;
         let payments = Client::connect($url).await.unwrap().machine::<Payment>();
         payments.send("o-1", checkout()).await.unwrap();
-        let begun = payments.settled("o-1").within(SOON).await.unwrap();
+        let begun = payments.settled("o-1").within(LIMIT).await.unwrap();
         assert_eq!(begun.state, Some(PaymentState::Created));
 
         let mut mine = <$connection>::connect($url).await.unwrap();
         let mut tx = mine.begin_with($begin).await.unwrap();
         payments.send_in(&mut tx, "o-1", paid_with("r")).await.unwrap();
         tx.commit().await.unwrap();
-        let paid = payments.settled("o-1").within(SOON).await.unwrap();
+        let paid = payments.settled("o-1").within(LIMIT).await.unwrap();
         assert_eq!(paid.state, Some(PaymentState::Paid));
         runtime.shutdown().await.unwrap();
     }};
 }
 
-mod what_one_process_sends_another_begins_at_once {
+mod an_event_that_one_process_sends_is_begun_by_another_at_once {
     use super::*;
 
     #[tokio::test]
     async fn sqlite() {
         let folder = Folder::new("word");
-        kept!(&folder.url("word.db"), SqliteConnection, "begin immediate");
+        check!(&folder.url("word.db"), SqliteConnection, "begin immediate");
     }
 
     #[tokio::test]
     async fn postgres() {
         let database = failing(0).postgres().await;
-        kept!(database.url(), PgConnection, "begin");
+        check!(database.url(), PgConnection, "begin");
     }
 }
 
@@ -65,7 +65,7 @@ async fn a_worker_that_cannot_listen_is_slower_and_loses_nothing() {
         let cut = "select pg_terminate_backend(pid) from pg_stat_activity where query ilike 'listen%' and datname = current_database()";
         listeners += sqlx::query(cut).fetch_all(&mut admin).await.unwrap().len();
         payments.send(format!("o-{turn}"), checkout()).await.unwrap();
-        let begun = payments.settled(format!("o-{turn}")).within(SOON).await.unwrap();
+        let begun = payments.settled(format!("o-{turn}")).within(LIMIT).await.unwrap();
         assert_eq!(begun.state, Some(PaymentState::Created));
     }
     assert!(listeners > 0, "no listening connection was terminated");

@@ -54,7 +54,7 @@ mod a_watch_sees_what_other_processes_commit {
     use crate::payment::Gateway;
     use std::sync::Arc;
 
-    async fn kept(url: &str) {
+    async fn check(url: &str) {
         let gateway = Arc::new(Gateway::failing(0));
         let runtime = Runtime::builder().database(url).only::<Payment>().data(gateway).start().await.unwrap();
         let payments = runtime.machine::<Payment>();
@@ -83,13 +83,13 @@ mod a_watch_sees_what_other_processes_commit {
     #[tokio::test]
     async fn sqlite() {
         let file = std::env::temp_dir().join(format!("fsm-watch-{}.db", std::process::id()));
-        kept(&format!("sqlite://{}", file.display())).await;
+        check(&format!("sqlite://{}", file.display())).await;
         std::fs::remove_file(file).unwrap();
     }
 
     #[cfg(feature = "postgres")]
     #[tokio::test]
     async fn postgres() {
-        kept(failing(0).postgres().await.url()).await;
+        check(failing(0).postgres().await.url()).await;
     }
 }

@@ -14,12 +14,12 @@ pub fn scale(args: &[String]) -> Result<(), Failed> {
 }
 
 fn on_a_server(words: &[&str], args: &[String]) -> Result<(), Failed> {
-    let given = std::env::var(cluster::VARIABLE).ok().filter(|url| !url.is_empty());
+    let given_url = std::env::var(cluster::VARIABLE).ok().filter(|url| !url.is_empty());
     let names_sqlite = args.iter().any(|word| word.starts_with("sqlite"));
     let needs_postgres = !names_sqlite || args.iter().any(|word| word == "postgres");
-    let own = if given.is_some() || !needs_postgres { None } else { Some(postgres::start_durable()?) };
+    let own_server = if given_url.is_some() || !needs_postgres { None } else { Some(postgres::start_durable()?) };
     let mut command = cargo(words);
-    if let Some(url) = given.or_else(|| own.as_ref().map(cluster::Cluster::url)) {
+    if let Some(url) = given_url.or_else(|| own_server.as_ref().map(cluster::Cluster::url)) {
         command.env(cluster::VARIABLE, url);
     }
     run_step(command.args(args))

@@ -10,12 +10,12 @@ pub fn run() -> Result<(), Failed> {
         println!("    NOT CHECKED: advisories and bans, for cargo-deny is not installed (`cargo install cargo-deny --locked`)");
         return Ok(());
     }
-    let told = run_step(&mut cargo(&["deny", "--workspace", "check", "licenses", "bans", "sources"]));
+    let checked = run_step(&mut cargo(&["deny", "--workspace", "check", "licenses", "bans", "sources"]));
     if run_step(&mut cargo(&["deny", "fetch", "db"])).is_ok() {
-        told.and(run_step(&mut cargo(&["deny", "--workspace", "check", "advisories"])))
+        checked.and(run_step(&mut cargo(&["deny", "--workspace", "check", "advisories"])))
     } else {
         println!("    NOT CHECKED: advisories, for their database cannot be fetched from here");
-        told
+        checked
     }
 }
 

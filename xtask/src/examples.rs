@@ -20,7 +20,7 @@ pub fn run() -> Result<(), Failed> {
     }
     run_step(&mut cargo(&["build", "--workspace", "--examples"]))?;
     let programs = std::env::current_exe().map_err(Failed::because)?.with_file_name("examples");
-    let failed = names.into_iter().filter(|name| !exits_well(&programs, name)).collect::<Vec<_>>();
+    let failed = names.into_iter().filter(|name| !succeeds(&programs, name)).collect::<Vec<_>>();
     if failed.is_empty() { Ok(()) } else { Err(Failed::because(format!("examples failed: {}", failed.join(", ")))) }
 }
 
@@ -33,7 +33,7 @@ fn names() -> Vec<String> {
     names
 }
 
-fn exits_well(programs: &Path, name: &str) -> bool {
+fn succeeds(programs: &Path, name: &str) -> bool {
     println!("==> example {name}");
     let begun = Instant::now();
     let folder = std::env::temp_dir().join(format!("fsm-example-{name}-{}", std::process::id()));

@@ -8,14 +8,14 @@ pub fn run(args: &[String]) -> Result<(), Failed> {
     let is_named = |name: &str| args.iter().any(|word| word == name);
     // The other arguments are options, numbers and databases.
     let names = args.iter().filter(|word| word.starts_with(char::is_alphabetic) && !["sqlite", "postgres"].contains(&word.as_str()));
-    let names_any = names.count() > 0;
+    let names_a_scenario = names.count() > 0;
     postgres::ensure()?;
-    if !names_any || is_named("pooler") {
+    if !names_a_scenario || is_named("pooler") {
         pgbouncer::ensure()?;
     }
     if is_named("failover") {
         patroni::ensure()?;
-    } else if !names_any && let Err(missing) = patroni::ensure() {
+    } else if !names_a_scenario && let Err(missing) = patroni::ensure() {
         println!("    SKIPPED: `failover`, for {missing}");
     }
     let is_short = args.iter().any(|word| word == "--short");

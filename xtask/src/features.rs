@@ -8,13 +8,15 @@ use crate::{cluster, test};
 /// The features of the databases.
 const DATABASES: [&str; 2] = ["sqlite", "postgres"];
 /// The other features of `durable-fsm`, which go with each database.
-const OTHERS: &str = "aead,cli,console,metrics,otel,testing";
-/// The features that `fsm-runtime` has of those.
-const OF_RUNTIME: &str = "aead,metrics,otel,testing";
+const OTHER_FEATURES: &str = "aead,cli,console,metrics,otel,testing";
+/// The ones of these that `fsm-runtime` has.
+const RUNTIME_FEATURES: &str = "aead,metrics,otel,testing";
+/// The ones of these that `fsm-store` has.
+const STORE_FEATURES: &str = "metrics,testing";
 
 /// Checks that the library compiles with each database alone, and runs the tests of each. `Failed` if one of them fails.
 pub fn run() -> Result<(), Failed> {
-    let checked = check().and(with_none());
+    let checked = check().and(check_without_database());
     let (server, url) = test::server()?;
     let tested = DATABASES.iter().try_for_each(|database| tests(database, &url));
     drop(server);
@@ -23,30 +25,39 @@ pub fn run() -> Result<(), Failed> {
 
 /// Lints the library with each database alone. Compiles no tests.
 pub fn check() -> Result<(), Failed> {
-    DATABASES
-        .iter()
-        .try_for_each(|database| run_step(cargo(&alone("clippy", "durable-fsm", database, OTHERS)).args(["--", "-D", "warnings"])))
+    DATABASES.iter().try_for_each(|database| {
+        run_step(cargo(&arguments_with_one_database("clippy", "durable-fsm", database, OTHER_FEATURES)).args(["--", "-D", "warnings"]))
+    })
 }
 
-/// Checks that a build without a database fails, and says which features there are.
-fn with_none() -> Result<(), Failed> {
+/// Checks that a build without a database fails, and that its error names the features.
+fn check_without_database() -> Result<(), Failed> {
     let built = cargo(&["check", "--package", "fsm-runtime", "--no-default-features"]).stdout(Stdio::null()).output();
-    let says = String::from_utf8_lossy(&built.map_err(Failed::because)?.stderr).into_owned();
-    let is_told = says.contains("durable-fsm needs a database: turn on its feature `sqlite`");
-    if is_told { Ok(()) } else { Err(Failed::because(format!("a build without a database does not say that it needs one: {says}"))) }
+    let errors = String::from_utf8_lossy(&built.map_err(Failed::because)?.stderr).into_owned();
+    let names_the_features = errors.contains("durable-fsm needs a database: turn on its feature `sqlite`");
+    if names_the_features {
+        Ok(())
+    } else {
+        Err(Failed::because(format!("a build without a database does not say that it needs one: {errors}")))
+    }
 }
 
-/// Runs the promises and the unit tests of the runtime on one database.
+/// Runs the promises and the unit tests of the store and of the runtime on one database.
 fn tests(database: &str, url: &str) -> Result<(), Failed> {
     let tests = if cargo_has("nextest") { "nextest run --no-fail-fast" } else { "test --no-fail-fast" };
-    for (package, features, targets) in [("fsm-runtime", OF_RUNTIME, "--lib"), ("durable-fsm", OTHERS, "--test=promises")] {
-        run_step(cargo(&alone(tests, package, database, features)).arg(targets).env(cluster::VARIABLE, url))?;
+    let packages = [
+        ("fsm-store", STORE_FEATURES, "--lib"),
+        ("fsm-runtime", RUNTIME_FEATURES, "--lib"),
+        ("durable-fsm", OTHER_FEATURES, "--test=promises"),
+    ];
+    for (package, features, targets) in packages {
+        run_step(cargo(&arguments_with_one_database(tests, package, database, features)).arg(targets).env(cluster::VARIABLE, url))?;
     }
     Ok(())
 }
 
-/// The words of a command of cargo about a package with one database.
-fn alone(command: &str, package: &str, database: &str, others: &str) -> Vec<String> {
+/// The arguments of a cargo command for a package with one database.
+fn arguments_with_one_database(command: &str, package: &str, database: &str, others: &str) -> Vec<String> {
     let words = format!("{command} --package {package} --no-default-features --features {database},{others}");
     words.split(' ').map(str::to_owned).collect()
 }
@@ -66,7 +77,12 @@ mod tests {
     #[test]
     fn a_program_with_one_database_compiles_no_driver_of_the_other() {
         for database in DATABASES {
-            let words = alone("tree --locked --edges normal,build --prefix none --format {p}", "durable-fsm", database, OTHERS);
+            let words = arguments_with_one_database(
+                "tree --locked --edges normal,build --prefix none --format {p}",
+                "durable-fsm",
+                database,
+                OTHER_FEATURES,
+            );
             let answer = cargo(&words).stderr(Stdio::inherit()).output().expect("cargo runs");
             let tree = String::from_utf8_lossy(&answer.stdout);
             let has = |package: &&str| tree.lines().any(|line| line.split(' ').next() == Some(package));

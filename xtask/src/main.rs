@@ -4,7 +4,7 @@ mod bench;
 mod chromium;
 mod ci;
 #[allow(dead_code, reason = "a cluster is shared and restarted by tests only")]
-#[path = "../../fsm-runtime/src/testing/cluster.rs"]
+#[path = "../../fsm-store/src/testing/cluster.rs"]
 mod cluster;
 mod dependencies;
 mod examples;
@@ -21,7 +21,7 @@ mod prometheus;
 mod publish;
 mod screenshots;
 mod simulate;
-#[path = "../../fsm-runtime/src/testing/site.rs"]
+#[path = "../../fsm-store/src/testing/site.rs"]
 mod site;
 mod step;
 mod test;
@@ -33,7 +33,7 @@ use clap::{CommandFactory, Parser};
 /// The commands of the project.
 #[derive(Parser)]
 #[command(bin_name = "cargo xtask", max_term_width = 120)]
-struct Line {
+struct CommandLine {
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -110,7 +110,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let ended = match Line::parse().command {
+    let ended = match CommandLine::parse().command {
         Some(Command::Test { args }) => test::run(&args),
         Some(Command::Faults { args }) => faults::run(&args),
         Some(Command::Soak { args }) => faults::soak(&args),
@@ -123,7 +123,7 @@ fn main() -> ExitCode {
         Some(Command::Scale { args }) => bench::scale(&args),
         Some(Command::Simulate(limits)) => simulate::run(&limits),
         Some(Command::Peers { args }) => peers::run(&args),
-        None => Line::command().print_help().map_err(step::Failed::because),
+        None => CommandLine::command().print_help().map_err(step::Failed::because),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,4 +1,4 @@
-//! `cargo xtask observed`: compares the rate of a process with metrics and traces to the rate without them.
+//! `cargo xtask observed`: compares the rate of a process with metrics, traces and open pages of the console to the rate without them.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -28,21 +28,22 @@ pub struct Options {
 }
 
 /// What is measured: a name, whether the program has the features, and the arguments of the program.
-const VARIANTS: [(&str, bool, &[&str]); 5] = [
+const VARIANTS: [(&str, bool, &[&str]); 6] = [
     ("built without the features", false, &[]),
     ("built with them, nothing installed", true, &[]),
     ("metrics", true, &["--metrics"]),
     ("metrics, and 1 % of the traces", true, &["--metrics", "--traces", "0.01"]),
     ("metrics, and all traces", true, &["--metrics", "--traces", "1"]),
+    ("200 open pages of the console", true, &["--pages", "200"]),
 ];
 
 /// Builds the program with and without the features, runs all variants in turns, and prints their medians beside that of the first variant.
 /// `Failed` if one of them cannot be built or measured.
 pub fn run(options: &Options) -> Result<(), Failed> {
-    let (without, with) = (built(options, false)?, built(options, true)?);
-    let given = std::env::var(cluster::VARIABLE).ok().filter(|url| !url.is_empty());
-    let own = if given.is_some() || options.sqlite { None } else { Some(postgres::start_durable()?) };
-    let server = given.or_else(|| own.as_ref().map(cluster::Cluster::url));
+    let (without, with) = (build(options, false)?, build(options, true)?);
+    let given_url = std::env::var(cluster::VARIABLE).ok().filter(|url| !url.is_empty());
+    let own_server = if given_url.is_some() || options.sqlite { None } else { Some(postgres::start_durable()?) };
+    let server = given_url.or_else(|| own_server.as_ref().map(cluster::Cluster::url));
     let mut rates = VARIANTS.map(|_| Vec::new());
     for round in 0..options.rounds {
         for turn in 0..VARIANTS.len() {
@@ -50,7 +51,7 @@ pub fn run(options: &Options) -> Result<(), Failed> {
             let variant = (round + turn) % VARIANTS.len();
             let (name, has_features, arguments) = VARIANTS[variant];
             let program = if has_features { &with } else { &without };
-            let rate = measured(program, server.as_deref().filter(|_| !options.sqlite), options, arguments)?;
+            let rate = measure_rate(program, server.as_deref().filter(|_| !options.sqlite), options, arguments)?;
             eprintln!("    {rate:>8.0} a second: {name}");
             rates[variant].push(rate);
         }
@@ -64,25 +65,25 @@ pub fn run(options: &Options) -> Result<(), Failed> {
 }
 
 /// Builds the program, and returns where it is.
-fn built(options: &Options, has_features: bool) -> Result<PathBuf, Failed> {
+fn build(options: &Options, has_features: bool) -> Result<PathBuf, Failed> {
     let mut command = cargo(&["build", "--package", "fsm-observed"]);
     if !options.debug {
         command.arg("--release");
     }
     if has_features {
-        command.args(["--features", "metrics,otel"]);
+        command.args(["--features", "metrics,otel,console"]);
     }
     run_step(&mut command)?;
     // This program is in target/debug.
-    let own = std::env::current_exe().map_err(Failed::because)?;
-    let target = own.parent().and_then(|debug| debug.parent()).ok_or_else(|| Failed::because("xtask is in no target folder"))?;
+    let own_program = std::env::current_exe().map_err(Failed::because)?;
+    let target = own_program.parent().and_then(|debug| debug.parent()).ok_or_else(|| Failed::because("xtask is in no target folder"))?;
     let built = target.join(if options.debug { "debug" } else { "release" }).join("fsm-observed");
     let kept = built.with_file_name(if has_features { "fsm-observed-with" } else { "fsm-observed-without" });
     std::fs::copy(&built, &kept).map_err(Failed::because)?;
     Ok(kept)
 }
 
-fn measured(program: &PathBuf, server: Option<&str>, options: &Options, arguments: &[&str]) -> Result<f64, Failed> {
+fn measure_rate(program: &PathBuf, server: Option<&str>, options: &Options, arguments: &[&str]) -> Result<f64, Failed> {
     let folder = std::env::temp_dir().join(format!("fsm-observed-{}", std::process::id()));
     std::fs::create_dir_all(&folder).map_err(Failed::because)?;
     let url = server.map_or_else(|| format!("sqlite://{}", folder.join("observed.db").display()), str::to_owned);

@@ -28,9 +28,9 @@ const MANAGERS: [(&str, &[&[&str]]); 1] = [(
 
 /// Installs the missing programs.
 pub fn ensure() -> Result<(), Failed> {
-    let is_there =
+    let is_installed =
         |program: &&str| is_on_the_path(program) || ["/usr/sbin", "/usr/local/sbin"].iter().any(|at| Path::new(at).join(program).is_file());
-    let missing: Vec<&str> = PROGRAMS.into_iter().filter(|program| !is_there(program)).collect();
+    let missing: Vec<&str> = PROGRAMS.into_iter().filter(|program| !is_installed(program)).collect();
     if missing.is_empty() {
         return Ok(());
     }

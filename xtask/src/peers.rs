@@ -8,13 +8,13 @@ use crate::{cluster, postgres};
 /// Installs, measures and compares the peers that `args` name, or all of them. `Failed` has the exit code of the driver in `benches/peers`.
 pub fn run(args: &[String]) -> Result<(), Failed> {
     build()?;
-    let given = std::env::var(cluster::VARIABLE).ok().filter(|url| !url.is_empty());
+    let given_url = std::env::var(cluster::VARIABLE).ok().filter(|url| !url.is_empty());
     // A build alone needs no server.
     let is_build_only = args.iter().any(|word| word == "--build");
-    let own = if given.is_some() || is_build_only { None } else { Some(postgres::start_durable()?) };
+    let own_server = if given_url.is_some() || is_build_only { None } else { Some(postgres::start_durable()?) };
     let mut command = Command::new(root().join("target/peers/release/peers-driver"));
     command.env("CARGO", std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    if let Some(url) = given.or_else(|| own.as_ref().map(cluster::Cluster::url)) {
+    if let Some(url) = given_url.or_else(|| own_server.as_ref().map(cluster::Cluster::url)) {
         command.env(cluster::VARIABLE, url);
     }
     run_step(command.args(args))

@@ -15,9 +15,9 @@ const MANAGERS: [(&str, &[&[&str]]); 4] = [
 
 /// Installs PgBouncer if it is missing.
 pub fn ensure() -> Result<(), Failed> {
-    let is_there =
+    let is_installed =
         is_on_the_path("pgbouncer") || ["/usr/sbin", "/usr/local/sbin"].iter().any(|at| Path::new(at).join("pgbouncer").is_file());
-    if is_there {
+    if is_installed {
         return Ok(());
     }
     println!("PgBouncer is not installed; the fault tests send a load through it");

@@ -17,12 +17,12 @@ const MANAGERS: [(&str, &[&[&str]]); 4] = [
 /// Starts a temporary server. If PostgreSQL is missing, it is installed first: in CI without a question, at a terminal after the user
 /// agrees.
 pub fn start() -> Result<Cluster, Failed> {
-    start_by(cluster::start_own)
+    start_with(cluster::start_own)
 }
 
 /// Like `start`, with commits that are written to the disk.
 pub fn start_durable() -> Result<Cluster, Failed> {
-    start_by(cluster::start_durable)
+    start_with(cluster::start_durable)
 }
 
 /// Installs the server's programs if they are missing.
@@ -32,7 +32,7 @@ pub fn ensure() -> Result<(), Failed> {
     install::install(&MANAGERS, missing)
 }
 
-fn start_by(how: impl FnOnce() -> Result<Cluster, cluster::ClusterError>) -> Result<Cluster, Failed> {
+fn start_with(how: impl FnOnce() -> Result<Cluster, cluster::ClusterError>) -> Result<Cluster, Failed> {
     ensure()?;
     let begun = Instant::now();
     eprintln!("==> start a throw-away PostgreSQL ({})", cluster::find_programs().map_err(Failed::because)?.display());

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use crate::step::{Failed, cargo, cargo_has, root, run as run_step};
 
 /// The crates that users receive, in the order in which they are published.
-const PUBLISHED: [&str; 6] = ["fsm-core", "fsm-macros", "fsm-runtime", "fsm-console", "fsm-cli", "durable-fsm"];
+const PUBLISHED: [&str; 7] = ["fsm-core", "fsm-macros", "fsm-store", "fsm-runtime", "fsm-console", "fsm-cli", "durable-fsm"];
 
 /// Runs all of these checks. Prints those that this machine cannot run. `Failed` is that of the first check that failed.
 pub fn run() -> Result<(), Failed> {
@@ -47,7 +47,7 @@ fn breaking_changes() -> Result<(), Failed> {
             "    NOT CHECKED: breaking changes, because cargo-semver-checks is not installed (`cargo install cargo-semver-checks --locked`)"
         );
     } else {
-        // `fsm-cli` and the macros have no API that programs compile against; `fsm-core` and `fsm-runtime` are used through `durable-fsm`.
+        // `fsm-cli` and the macros have no API that programs compile against; the others are used through `durable-fsm`.
         return run_step(&mut cargo(&["semver-checks", "--package", "durable-fsm", "--all-features"]));
     }
     Ok(())

@@ -8,7 +8,7 @@ use crate::{chromium, cluster, postgres, prometheus};
 /// Runs the tests that `args` select, or all tests and the code in the documentation. `Failed` has the exit code of the first failure.
 pub fn run(args: &[String]) -> Result<(), Failed> {
     let begun = Instant::now();
-    let (own, url) = server()?;
+    let (own_server, url) = server()?;
     if let Err(missing) = prometheus::ensure() {
         println!("    NOT TESTED: the metrics with a real Prometheus, for {missing}");
     }
@@ -25,7 +25,7 @@ pub fn run(args: &[String]) -> Result<(), Failed> {
         println!("    cargo-nextest is not installed: `cargo test` runs the tests, one file after the other");
         with_server(&["test", "--workspace", "--no-fail-fast"])
     };
-    drop(own);
+    drop(own_server);
     let word = if ended.is_ok() { "passed" } else { "failed" };
     println!("tests: {word} in {:.1?}", begun.elapsed());
     ended
@@ -33,10 +33,10 @@ pub fn run(args: &[String]) -> Result<(), Failed> {
 
 /// The URL of a PostgreSQL server: the one of `FSM_TEST_POSTGRES`, or one of our own, which lives as long as the first value.
 pub fn server() -> Result<(Option<cluster::Cluster>, String), Failed> {
-    if let Some(given) = std::env::var(cluster::VARIABLE).ok().filter(|url| !url.is_empty()) {
-        return Ok((None, given));
+    if let Some(given_url) = std::env::var(cluster::VARIABLE).ok().filter(|url| !url.is_empty()) {
+        return Ok((None, given_url));
     }
-    let own = postgres::start()?;
-    let url = own.url();
-    Ok((Some(own), url))
+    let own_server = postgres::start()?;
+    let url = own_server.url();
+    Ok((Some(own_server), url))
 }

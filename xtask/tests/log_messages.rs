@@ -10,7 +10,7 @@ use syn::visit::{Visit, visit_macro};
 use syn::{Expr, Ident, LitStr, Macro, Result, Token};
 
 /// The crates that log.
-const CRATES: [&str; 4] = ["fsm-cli", "fsm-console", "fsm-core", "fsm-runtime"];
+const CRATES: [&str; 5] = ["fsm-cli", "fsm-console", "fsm-core", "fsm-runtime", "fsm-store"];
 const PAGE: &str = "docs/guide/src/log-messages.md";
 const LEVELS: [&str; 4] = ["error", "warn", "info", "debug"];
 

@@ -1,7 +1,8 @@
-//! Measures the transitions per second of one process under load, with or without metrics and traces. `cargo xtask observed` builds it with and
-//! without their features, and compares the rates.
+//! Measures the transitions per second of one process under load, with or without metrics, traces and open pages of the console. `cargo xtask
+//! observed` builds it with and without their features, and compares the rates.
 
 mod observers;
+mod pages;
 
 use std::error::Error;
 use std::sync::Arc;
@@ -60,6 +61,9 @@ struct Arguments {
     /// Installs a layer of OpenTelemetry that records this share of the traces
     #[arg(long, value_name = "SHARE")]
     traces: Option<f64>,
+    /// Opens this number of pages of the console, each with its stream of updates
+    #[arg(long, default_value_t = 0)]
+    pages: usize,
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -105,9 +109,13 @@ async fn rate(url: &str, arguments: &Arguments) -> Result<f64, Box<dyn Error>> {
         });
     }
     tokio::time::sleep(WARM_UP).await;
+    // The instances exist now.
+    let pages = pages::open(&runtime, arguments.pages).await?;
+    tokio::time::sleep(WARM_UP).await;
     let (begun, before) = (Instant::now(), done.load(Ordering::Relaxed));
     tokio::time::sleep(Duration::try_from_secs_f64(arguments.seconds)?).await;
     let rate = (done.load(Ordering::Relaxed) - before) as f64 / begun.elapsed().as_secs_f64();
+    pages.check()?;
     is_over.store(true, Ordering::Relaxed);
     while let Some(ended) = callers.join_next().await {
         ended??;

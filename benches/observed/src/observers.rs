@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-/// What ends with the program.
+/// The installed observers, which are shut down when this value is dropped.
 #[derive(Default)]
 pub struct Observers {
     #[cfg(feature = "otel")]

@@ -4,31 +4,31 @@ use std::collections::{BTreeMap, HashMap};
 
 use uuid::Uuid;
 
-use crate::ledger::{Line, Told};
+use crate::ledger::{Line, ProcessLedger};
 use crate::rows::{Attempt, Instance, Rows};
 
 /// The ledgers and the rows, with indexes for the rules.
 pub(super) struct Case<'a> {
-    pub(super) ledgers: &'a [Told],
+    pub(super) ledgers: &'a [ProcessLedger],
     pub(super) rows: &'a Rows,
     /// The attempts of each call, by number.
-    pub(super) calls: HashMap<&'a str, Vec<&'a Attempt>>,
+    pub(super) attempts_by_call: HashMap<&'a str, Vec<&'a Attempt>>,
     /// The attempts of each instance.
-    pub(super) runs: HashMap<Uuid, Vec<&'a Attempt>>,
+    pub(super) attempts_by_instance: HashMap<Uuid, Vec<&'a Attempt>>,
 }
 
 impl<'a> Case<'a> {
-    pub(super) fn new(ledgers: &'a [Told], rows: &'a Rows) -> Case<'a> {
-        let mut case = Case { ledgers, rows, calls: HashMap::new(), runs: HashMap::new() };
+    pub(super) fn new(ledgers: &'a [ProcessLedger], rows: &'a Rows) -> Case<'a> {
+        let mut case = Case { ledgers, rows, attempts_by_call: HashMap::new(), attempts_by_instance: HashMap::new() };
         for attempt in &rows.attempts {
-            case.calls.entry(&attempt.call).or_default().push(attempt);
-            case.runs.entry(attempt.instance).or_default().push(attempt);
+            case.attempts_by_call.entry(&attempt.call).or_default().push(attempt);
+            case.attempts_by_instance.entry(attempt.instance).or_default().push(attempt);
         }
         case
     }
 
     pub(super) fn lines(&self) -> impl Iterator<Item = &'a Line> {
-        self.ledgers.iter().flat_map(|told| &told.lines)
+        self.ledgers.iter().flat_map(|ledger| &ledger.lines)
     }
 
     pub(super) fn instance(&self, id: Uuid) -> Option<&'a Instance> {
@@ -36,9 +36,9 @@ impl<'a> Case<'a> {
     }
 
     /// The successful attempts of each account, in the order of their events.
-    pub(super) fn taken(&self) -> BTreeMap<Uuid, Vec<(&'a Attempt, u32, u64)>> {
+    pub(super) fn successes_by_instance(&self) -> BTreeMap<Uuid, Vec<(&'a Attempt, u32, u64)>> {
         let mut taken: BTreeMap<Uuid, Vec<_>> = BTreeMap::new();
-        for attempts in self.calls.values() {
+        for attempts in self.attempts_by_call.values() {
             let work = attempts[0].work.as_ref();
             for attempt in attempts.iter().filter(|attempt| attempt.state == "success") {
                 let (n, cents) = work.map_or((0, 0), |work| (work.n, work.cents));

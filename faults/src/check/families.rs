@@ -12,7 +12,7 @@ use crate::rows::Instance;
 pub(super) fn baskets_match(case: &Case<'_>) -> Vec<String> {
     let of = |machine: &'static str| case.rows.instances.iter().filter(move |(_, one)| one.machine == machine);
     let items: HashMap<&str, (&Uuid, &Instance)> = of("item").map(|(id, item)| (&*item.key, (id, item))).collect();
-    let taken = case.taken();
+    let taken = case.successes_by_instance();
     let (mut broken, mut expected) = (Vec::new(), 0);
     for (_, basket) in of("basket") {
         let record = basket.record.clone().unwrap_or_default();

@@ -29,16 +29,16 @@ pub(super) fn calls_fit(case: &Case<'_>) -> Vec<String> {
 /// The moments of each limit, and of each value.
 fn runs<'a>(case: &Case<'a>) -> BTreeMap<&'a str, Moments> {
     let mut runs: BTreeMap<&str, Moments> = BTreeMap::new();
-    for told in case.ledgers {
+    for of_process in case.ledgers {
         let mut open: HashMap<(&str, u32), (&str, u64)> = HashMap::new();
         let mut last_us = 0;
-        for line in &told.lines {
+        for line in &of_process.lines {
             match line {
-                Line::Began { call, attempt, under, at_us } => {
+                Line::LimitedWorkBegan { call, attempt, under, at_us } => {
                     open.insert((call, *attempt), (under, *at_us));
                     last_us = *at_us;
                 }
-                Line::Ended { call, attempt, at_us } => {
+                Line::LimitedWorkEnded { call, attempt, at_us } => {
                     last_us = *at_us;
                     if let Some((under, since)) = open.remove(&(call.as_str(), *attempt)) {
                         add(&mut runs, under, (since, taken_over(case, call, *attempt).map_or(*at_us, |at| at.min(*at_us))));
@@ -63,7 +63,7 @@ fn add<'a>(runs: &mut BTreeMap<&'a str, Moments>, under: &'a str, (from, until):
 
 /// The moment at which another process took the attempt for lost. A process whose lease has expired may not know it yet.
 fn taken_over(case: &Case<'_>, call: &str, attempt: u32) -> Option<u64> {
-    let lost = case.calls.get(call)?.iter().find(|one| one.number == i64::from(attempt) && one.state == "lost")?;
+    let lost = case.attempts_by_call.get(call)?.iter().find(|one| one.number == i64::from(attempt) && one.state == "lost")?;
     u64::try_from(lost.finished_at?).ok()
 }
 

@@ -16,15 +16,15 @@ pub struct Node {
 }
 
 /// The ports of the cluster.
-pub struct Places {
+pub struct Ports {
     pub nodes: Vec<Node>,
     pub proxy: u16,
 }
 
-impl Places {
-    pub fn free(port: impl Fn() -> Result<u16, Failure>) -> Result<Places, Failure> {
+impl Ports {
+    pub fn free(port: impl Fn() -> Result<u16, Failure>) -> Result<Ports, Failure> {
         let node = |_| Ok(Node { postgres: port()?, rest: port()?, etcd: port()?, etcd_peers: port()? });
-        Ok(Places { nodes: (0..NODES).map(node).collect::<Result<_, Failure>>()?, proxy: port()? })
+        Ok(Ports { nodes: (0..NODES).map(node).collect::<Result<_, Failure>>()?, proxy: port()? })
     }
 
     /// The arguments of an etcd member.

@@ -20,7 +20,7 @@ pub struct Cuts {
 
 /// A place at which a connection is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum CutPoint {
     BeforeCommit,
     AfterCommit,
     AfterRequest,
@@ -32,54 +32,54 @@ pub enum Place {
 pub enum Delivery {
     Forward,
     /// Cut the connection without forwarding the message.
-    CutBefore(Place),
+    CutBefore(CutPoint),
     /// Forward half of the message, then cut.
-    CutInside(Place),
+    CutInside(CutPoint),
     /// Forward the message, then cut.
-    CutBehind(Place),
+    CutBehind(CutPoint),
 }
 
 /// The state of one connection.
 #[derive(Debug, Default)]
-pub struct Watch {
+pub struct ConnectionState {
     /// The place of the cut at the next answer, if one is planned.
-    awaits: Option<Place>,
+    planned: Option<CutPoint>,
 }
 
-impl Watch {
+impl ConnectionState {
     /// The client sends a message.
-    pub fn asked(&mut self, frame: &Frame, cuts: &Cuts, random: &mut Random) -> Delivery {
+    pub fn on_request(&mut self, frame: &Frame, cuts: &Cuts, random: &mut Random) -> Delivery {
         let mut draws = |times: u64| times > 0 && random.one_in(times);
-        if self.awaits.is_some() {
+        if self.planned.is_some() {
             return Delivery::Forward;
         }
         if frame.statement().is_some_and(is_commit) {
             if draws(cuts.before_commit) {
-                return Delivery::CutBefore(Place::BeforeCommit);
+                return Delivery::CutBefore(CutPoint::BeforeCommit);
             }
             if draws(cuts.after_commit) {
-                self.awaits = Some(Place::AfterCommit);
+                self.planned = Some(CutPoint::AfterCommit);
             }
             return Delivery::Forward;
         }
         // A query, or the sync after parse and bind. The server begins its work with this message.
         if matches!(frame.tag(), b'Q' | b'S') {
             if draws(cuts.after_request) {
-                return Delivery::CutBehind(Place::AfterRequest);
+                return Delivery::CutBehind(CutPoint::AfterRequest);
             }
             if draws(cuts.in_answer) {
-                self.awaits = Some(Place::InAnswer);
+                self.planned = Some(CutPoint::InAnswer);
             }
         }
         Delivery::Forward
     }
 
     /// The server sends a message.
-    pub fn answered(&mut self, frame: &Frame) -> Delivery {
-        match self.awaits {
+    pub fn on_answer(&mut self, frame: &Frame) -> Delivery {
+        match self.planned {
             // This answer proves that the server has committed.
-            Some(place @ Place::AfterCommit) if frame.command() == Some("COMMIT") => Delivery::CutBefore(place),
-            Some(place @ Place::InAnswer) if matches!(frame.tag(), b'C' | b'D') => Delivery::CutInside(place),
+            Some(cut_point @ CutPoint::AfterCommit) if frame.command() == Some("COMMIT") => Delivery::CutBefore(cut_point),
+            Some(cut_point @ CutPoint::InAnswer) if matches!(frame.tag(), b'C' | b'D') => Delivery::CutInside(cut_point),
             _ => Delivery::Forward,
         }
     }

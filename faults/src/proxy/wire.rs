@@ -37,14 +37,14 @@ impl Frame {
 }
 
 /// One direction of a connection.
-pub struct Half<R> {
+pub struct WireReader<R> {
     reader: R,
     buffer: Vec<u8>,
 }
 
-impl<R: AsyncRead + Unpin> Half<R> {
-    pub fn new(reader: R) -> Half<R> {
-        Half { reader, buffer: Vec::new() }
+impl<R: AsyncRead + Unpin> WireReader<R> {
+    pub fn new(reader: R) -> WireReader<R> {
+        WireReader { reader, buffer: Vec::new() }
     }
 
     /// Waits for whole messages. Bytes that were read are kept if the future is dropped.
@@ -118,7 +118,7 @@ impl Parameters {
 
 #[cfg(test)]
 mod tests {
-    use super::{Frame, Half, Startup};
+    use super::{Frame, Startup, WireReader};
 
     fn message(tag: u8, body: &[u8]) -> Vec<u8> {
         let length = u32::try_from(body.len() + 4).unwrap();
@@ -131,7 +131,7 @@ mod tests {
         let all = [begin.clone(), parse.clone(), sync.clone()].concat();
         for cut in 0..all.len() {
             let parts = tokio::io::AsyncReadExt::chain(&all[..cut], &all[cut..]);
-            let mut half = Half::new(parts);
+            let mut half = WireReader::new(parts);
             let mut seen = Vec::new();
             while seen.len() < 3 {
                 seen.extend(half.frames().await.unwrap());

@@ -8,8 +8,8 @@ use crate::child::Spec;
 use crate::load::Load;
 use crate::report::Report;
 use crate::size::Size;
-use crate::small::{Small, me};
-use crate::stage::Stage;
+use crate::small_disk::{SmallDisk, current_user_id};
+use crate::test_run::TestRun;
 use crate::test_server::{Folder, Kind, TestServer};
 
 /// The disk counts as full after this time without a transition.
@@ -22,8 +22,8 @@ pub async fn run(test_server: &mut TestServer, kind: Kind, size: Size) -> Result
     let folder = Folder::new(&format!("disk-{}", kind.word()))?;
     // A new PostgreSQL database has 7 MiB, and one of SQLite begins with its write-ahead log.
     let (first_mib, step_mib) = if kind == Kind::Postgres { (9, 2) } else { (6, 3) };
-    let owner = if kind == Kind::Postgres { std::fs::metadata(test_server.socket()?)?.uid() } else { me()? };
-    let disk = Small::mount(folder.path().join("small"), first_mib, owner)?;
+    let owner = if kind == Kind::Postgres { std::fs::metadata(test_server.socket()?)?.uid() } else { current_user_id()? };
+    let disk = SmallDisk::mount(folder.path().join("small"), first_mib, owner)?;
     let url = match kind {
         Kind::Sqlite => format!("sqlite://{}/faults.db", disk.path().display()),
         Kind::Postgres => {
@@ -46,39 +46,39 @@ async fn fill(
     kind: Kind,
     size: Size,
     (folder, url): (Folder, String),
-    disk: &Small,
+    disk: &SmallDisk,
     (first_mib, step_mib, fills): (u32, u32, u32),
 ) -> Result<Report, Failure> {
-    let mut stage = Stage::at(test_server, kind, size.seed, folder, url).await?;
-    stage.lease = Duration::from_secs(30);
+    let mut test_run = TestRun::at(test_server, kind, size.seed, folder, url).await?;
+    test_run.lease = Duration::from_secs(30);
     for _ in 0..2 {
-        let spec = stage.spec("node");
-        stage.start(&Spec { load: Load { lanes: 32, ..spec.load }, ..spec })?;
+        let spec = test_run.spec("node");
+        test_run.start(&Spec { load: Load { callers: 32, ..spec.load }, ..spec })?;
     }
     for n in 1..=fills {
-        let at = until_full(&stage).await?;
-        stage.note(format!("full at {at} transitions"));
+        let at = until_full(&test_run).await?;
+        test_run.note(format!("full at {at} transitions"));
         disk.resize(if n == fills { ENOUGH_MIB } else { first_mib + n * step_mib })?;
-        stage.until_transitions(at + 50).await?;
+        test_run.until_transitions(at + 50).await?;
     }
-    let said = stage.said("full")? + stage.said("No space left")?;
-    stage.require(said > 0, "the processes were told that the disk is full");
-    let (mut report, rows) = stage.finish().await?;
-    report.require(rows.ended("lost") == 0, "what had ended was told once there was room, and nothing is lost");
+    let said = test_run.output_lines_with("full")? + test_run.output_lines_with("No space left")?;
+    test_run.require(said > 0, "the processes got the error that the disk is full");
+    let (mut report, rows) = test_run.finish().await?;
+    report.require(rows.ended("lost") == 0, "verbs that had ended were reported once there was room, and nothing is lost");
     report.require(rows.instances.values().all(|one| one.status != "error"), "no instance is in error for want of room");
     Ok(report)
 }
 
 /// Waits until nothing more is committed. Returns the number of transitions.
-async fn until_full(stage: &Stage<'_>) -> Result<i64, Failure> {
+async fn until_full(test_run: &TestRun<'_>) -> Result<i64, Failure> {
     let limit = Instant::now() + LIMIT;
-    let (mut done, mut since) = (stage.transitions().await?, Instant::now());
+    let (mut done, mut since) = (test_run.transitions().await?, Instant::now());
     while since.elapsed() < STILL || done == 0 {
         if Instant::now() > limit {
             return Err(format!("the disk is not full within {LIMIT:?}: {done} transitions").into());
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
-        let now = stage.transitions().await?;
+        let now = test_run.transitions().await?;
         if now > done {
             (done, since) = (now, Instant::now());
         }

@@ -7,7 +7,7 @@ use crate::load::{Load, Sends};
 use crate::random::Random;
 use crate::report::Report;
 use crate::size::Size;
-use crate::stage::Stage;
+use crate::test_run::TestRun;
 use crate::test_server::{Kind, TestServer};
 use crate::{Failure, sql};
 
@@ -16,11 +16,11 @@ const LIMIT: Duration = Duration::from_secs(3600);
 
 pub async fn run(test_server: &mut TestServer, kind: Kind, size: Size) -> Result<Report, Failure> {
     let (kills, least) = (size.kills(10, 500), i64::try_from(size.transitions(60, 10_000))?);
-    let mut stage = Stage::open(test_server, "family", kind, size.seed).await?;
-    stage.lease = Duration::from_millis(600);
+    let mut test_run = TestRun::open(test_server, "family", kind, size.seed).await?;
+    test_run.lease = Duration::from_millis(600);
     for _ in 0..NODES {
-        let spec = node(&mut stage);
-        stage.start(&spec)?;
+        let spec = node(&mut test_run);
+        test_run.start(&spec)?;
     }
     let mut random = Random::new(size.seed);
     let (mut killed, mut assembled, mut cancelled, begun) = (0, 0, 0, Instant::now());
@@ -29,19 +29,20 @@ pub async fn run(test_server: &mut TestServer, kind: Kind, size: Size) -> Result
             return Err(format!("{killed} kills, {assembled} baskets called and {cancelled} items cancelled within {LIMIT:?}").into());
         }
         tokio::time::sleep(Duration::from_millis(100 + random.below(400))).await;
-        let place = usize::try_from(random.below(NODES as u64))?;
-        stage.children[place].kill()?;
-        let next = node(&mut stage);
-        stage.replace(place, &next)?;
+        let index = usize::try_from(random.below(NODES as u64))?;
+        test_run.children[index].kill()?;
+        let next = node(&mut test_run);
+        test_run.replace(index, &next)?;
         killed += 1;
-        let mut db = stage.db().await?;
+        let mut db = test_run.db().await?;
         (assembled, cancelled) = (db.number(sql::ASSEMBLED).await?, db.number(sql::ITEMS_CANCELLED).await?);
     }
-    stage.note(format!("{killed} kills, {assembled} baskets called after their last item, {cancelled} items cancelled with their basket"));
-    Ok(stage.finish().await?.0)
+    test_run
+        .note(format!("{killed} kills, {assembled} baskets called after their last item, {cancelled} items cancelled with their basket"));
+    Ok(test_run.finish().await?.0)
 }
 
-fn node(stage: &mut Stage<'_>) -> Spec {
-    let spec = stage.spec("node");
+fn node(test_run: &mut TestRun<'_>) -> Spec {
+    let spec = test_run.spec("node");
     Spec { load: Load { sends: Sends::Baskets, ms: 20, ..spec.load }, ..spec }
 }

@@ -12,8 +12,8 @@ use crate::child::Spec;
 use crate::load::Load;
 use crate::report::Report;
 use crate::size::Size;
-use crate::small::{Small, command};
-use crate::stage::Stage;
+use crate::small_disk::{SmallDisk, run_as_root};
+use crate::test_run::TestRun;
 use crate::test_server::{Folder, Kind, TestServer};
 
 /// The free space that is left each time. It suffices for tables, but not for another log segment of 16 MiB.
@@ -32,41 +32,41 @@ pub async fn run(_: &mut TestServer, kind: Kind, size: Size) -> Result<Report, F
     // The variables are dropped in reverse order: the server before its disk.
     let disk;
     let mut test_server = TestServer::default();
-    disk = lie_small(&mut test_server, folder.path())?;
-    let mut stage = Stage::open(&mut test_server, "wal", kind, size.seed).await?;
-    stage.lease = Duration::from_secs(30);
+    disk = move_to_small_disk(&mut test_server, folder.path())?;
+    let mut test_run = TestRun::open(&mut test_server, "wal", kind, size.seed).await?;
+    test_run.lease = Duration::from_secs(30);
     for _ in 0..2 {
-        let spec = stage.spec("node");
-        stage.start(&Spec { load: Load { lanes: 32, ..spec.load }, ..spec })?;
+        let spec = test_run.spec("node");
+        test_run.start(&Spec { load: Load { callers: 32, ..spec.load }, ..spec })?;
     }
     let mut stops = 0;
     for _ in 0..fills {
-        let before = stage.transitions().await?;
-        stage.until_transitions(before + 100).await?;
+        let before = test_run.transitions().await?;
+        test_run.until_transitions(before + 100).await?;
         disk.resize(disk.used_mib()? + LEFT_MIB)?;
-        fill(stage.test_server).await?;
-        stops += u64::from(has_stopped(stage.test_server).await?);
+        fill(test_run.test_server).await?;
+        stops += u64::from(has_stopped(test_run.test_server).await?);
         disk.resize(disk.used_mib()? + ENOUGH_MIB)?;
-        start(stage.test_server)?;
+        start(test_run.test_server)?;
     }
-    let before = stage.transitions().await?;
-    stage.until_transitions(before + 100).await?;
-    let log = stage.test_server.log()?;
+    let before = test_run.transitions().await?;
+    test_run.until_transitions(before + 100).await?;
+    let log = test_run.test_server.log()?;
     let said = log.lines().filter(|line| line.contains("PANIC") && line.contains("No space left")).count();
-    stage.note(format!("full {fills} times, {said} times no room for the log, {stops} times the server stopped"));
-    stage.require(said > 0 && stops > 0, "the server stopped for want of room");
-    let (mut report, rows) = stage.finish().await?;
-    report.require(rows.ended("lost") == 0, "what had ended was told once there was room, and nothing is lost");
+    test_run.note(format!("full {fills} times, {said} times no room for the log, {stops} times the server stopped"));
+    test_run.require(said > 0 && stops > 0, "the server stopped for want of room");
+    let (mut report, rows) = test_run.finish().await?;
+    report.require(rows.ended("lost") == 0, "verbs that had ended were reported once there was room, and nothing is lost");
     report.require(rows.instances.values().all(|one| one.status != "error"), "no instance is in error for want of room");
     Ok(report)
 }
 
 /// Moves the data of the cluster to a small filesystem.
-fn lie_small(test_server: &mut TestServer, folder: &Path) -> Result<Small, Failure> {
+fn move_to_small_disk(test_server: &mut TestServer, folder: &Path) -> Result<SmallDisk, Failure> {
     let data = test_server.socket()?.with_file_name("data");
-    let disk = Small::mount(folder.join("small"), ENOUGH_MIB, std::fs::metadata(&data)?.uid())?;
+    let disk = SmallDisk::mount(folder.join("small"), ENOUGH_MIB, std::fs::metadata(&data)?.uid())?;
     tokio::task::block_in_place(|| test_server.cluster()?.stop().map_err(Failure::from))?;
-    command("cp", &["-a", "-T", &data.to_string_lossy()], disk.path())?;
+    run_as_root("cp", &["-a", "-T", &data.to_string_lossy()], disk.path())?;
     std::fs::remove_dir_all(&data)?;
     symlink(disk.path(), &data)?;
     start(test_server)?;

@@ -26,7 +26,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>, act: Act, acting: Acting)
     admin.machine(&acting.machine)?;
     let keys = match &acting.key {
         Some(_) if acting.wanted.is_some() => return Err(Problem::Usage("give a key or a filter, not both".into())),
-        Some(key) => vec![admin.story(&acting.machine, key).await?.seen.row.key],
+        Some(key) => vec![admin.details(&acting.machine, key).await?.seen.row.key],
         None if !acting.wanted.is_some() => {
             let filters = "`--key`, `--where`, `--state`, `--status`, `--error`, `--retrying`, `--older` or `--paused`";
             return Err(Problem::Usage(format!("give the key of an instance, or say which ones by {filters}")));

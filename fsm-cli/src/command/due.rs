@@ -1,7 +1,7 @@
 //! `fsm due`: lists the attempts and timers that are due next.
 
 use fsm_core::limit;
-use fsm_runtime::store::overview::ToCome;
+use fsm_store::overview::ToCome;
 use serde_json::json;
 
 use super::liveness::Liveness;

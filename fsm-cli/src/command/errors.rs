@@ -1,7 +1,7 @@
 //! `fsm errors`: instances in error and those that are being retried, grouped by verb and by the common part of their errors.
 
 use fsm_runtime::admin::groups::{ErrorGroup, ErrorGroups};
-use fsm_runtime::store::outbox::FullInbox;
+use fsm_store::outbox::FullInbox;
 use serde_json::json;
 
 use super::session::{Session, selected};

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use fsm_core::duration::display;
-use fsm_core::limit::{Limit, Rate};
+use fsm_core::limit::Limit;
 use fsm_runtime::admin::limits::{LimitChange, MOST_COUNTED};
-use fsm_runtime::store::limits::ShownLimit;
+use fsm_store::limits::ShownLimit;
 use serde_json::{Value, json};
 
 use super::session::Session;
@@ -37,7 +36,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>, act: Option<Limits>) -> R
             Cell::from(clean(&limit.name)),
             Cell::from(limit.limit.by.as_deref().map_or_else(|| "all calls".to_owned(), |field| format!("each {}", clean(field)))),
             Cell::from(limit.limit.concurrency.map_or_else(|| "any".to_owned(), |most| most.to_string())),
-            Cell::from(limit.limit.rate.map_or_else(|| "any".to_owned(), rate)),
+            Cell::from(limit.limit.rate.map_or_else(|| "any".to_owned(), |rate| rate.to_string())),
             Cell::from(counted(limit.running)),
             if limit.waiting > 0 { Cell::styled(waiting, OPEN) } else { Cell::from(waiting) },
             Cell::from(limit.changed.0.as_deref().map_or_else(|| "the code".to_owned(), clean)),
@@ -62,12 +61,6 @@ fn change(set: &SetLimit) -> LimitChange {
 
 fn counted(count: u32) -> String {
     if count >= MOST_COUNTED { format!("{count} or more") } else { count.to_string() }
-}
-
-/// A rate as text, such as `20 in 1s`.
-fn rate(rate: Rate) -> String {
-    let burst = if rate.burst > 1 { format!(", {} at once", rate.burst) } else { String::new() };
-    format!("{} in {}{burst}", rate.starts, display(rate.per))
 }
 
 fn told(limit: &ShownLimit) -> Value {

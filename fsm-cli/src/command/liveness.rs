@@ -6,7 +6,7 @@ use fsm_core::time::Timestamp;
 use fsm_runtime::admin::Admin;
 use fsm_runtime::handle::activity::{Activity, OpenCall};
 use fsm_runtime::handle::instance_view::InstanceView;
-use fsm_runtime::store::workers::Worker;
+use fsm_store::workers::Worker;
 
 use crate::problem::Problem;
 

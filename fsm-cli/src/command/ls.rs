@@ -9,7 +9,7 @@ use fsm_core::search::SearchField;
 use fsm_core::time::Timestamp;
 use fsm_runtime::admin::{Admin, Definition};
 use fsm_runtime::handle::instance_view::InstanceView;
-use fsm_runtime::store::view::{After, PageFilter, Unreadable};
+use fsm_store::pages::{After, PageFilter, Unreadable};
 use serde_json::{Value, json};
 use uuid::Uuid;
 

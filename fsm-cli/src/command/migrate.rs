@@ -2,7 +2,7 @@
 
 use fsm_core::time::Timestamp;
 use fsm_runtime::admin::{self, Opening};
-use fsm_runtime::store::migrate::script;
+use fsm_store::migrate::script;
 use serde_json::json;
 
 use super::session::Session;
@@ -35,7 +35,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>, migrate: &Migrate) -> Res
 async fn status(session: &mut Session<'_, '_>, opening: &Opening) -> Result<(), Problem> {
     let steps = admin::migrations(opening).await?;
     if session.is_json {
-        let of = |step: &fsm_runtime::store::migrate::Step| {
+        let of = |step: &fsm_store::migrate::Step| {
             json!({
                 "version": step.version,
                 "name": step.name,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use fsm_core::time::Timestamp;
-use fsm_runtime::store::overview::RejectedEvent;
+use fsm_store::overview::RejectedEvent;
 use serde_json::json;
 
 use fsm_runtime::admin::groups::fingerprint;

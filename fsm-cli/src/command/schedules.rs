@@ -45,7 +45,7 @@ async fn list(session: &mut Session<'_, '_>) -> Result<(), Problem> {
                     "timetable": row.definition.timetable,
                     "zone": row.definition.zone,
                     "missed": row.definition.missed,
-                    "state": row.state(now).to_string(),
+                    "state": ScheduleState::of(row, now).to_string(),
                     "next_at": text(row.next_at.filter(|_| !row.paused)),
                     "last_at": text(row.last_at),
                     "last_key": row.last_key,
@@ -61,7 +61,7 @@ async fn list(session: &mut Session<'_, '_>) -> Result<(), Problem> {
     }
     let mut table = Table::new(&["NAME", "SCHEDULE", "ZONE", "MACHINE", "NEXT", "LAST", "MISSED", "STATE"]);
     for row in &schedules {
-        let state = row.state(now);
+        let state = ScheduleState::of(row, now);
         let style = match state {
             ScheduleState::Active => GOOD,
             ScheduleState::Paused => OPEN,
@@ -84,7 +84,7 @@ async fn list(session: &mut Session<'_, '_>) -> Result<(), Problem> {
     if table.is_empty() {
         session.stage.say("no program has declared a schedule on this database");
     }
-    for row in schedules.iter().filter(|row| row.state(now) == ScheduleState::Failing) {
+    for row in schedules.iter().filter(|row| ScheduleState::of(row, now) == ScheduleState::Failing) {
         if let (Some(at), Some(why)) = (row.failed_at, &row.error) {
             session.stage.say(&format!("the schedule `{}` did not send its moment {at}: {why}", row.name));
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use fsm_core::call::AttemptState;
 use fsm_core::time::{Timestamp, micros};
 use fsm_runtime::admin::Admin;
-use fsm_runtime::store::overview::Times;
+use fsm_store::overview::Times;
 use serde_json::{Value, json};
 
 use super::session::{Session, selected};

@@ -99,7 +99,7 @@ fn show(session: &mut Session<'_, '_>, admin: &Admin, seen: &InstanceView, wante
 }
 
 async fn too_late(admin: &Admin, wait: &Wait, limit: Duration) -> Result<Problem, Problem> {
-    let seen = admin.story(&wait.machine, &wait.key).await?.seen;
+    let seen = admin.details(&wait.machine, &wait.key).await?.seen;
     let limit = fsm_core::duration::display(limit);
     let text =
         format!("`{}` `{}` was waited for in vain, {limit} long: {}", wait.machine, wait.key, Liveness::of(admin).await?.about(&seen));

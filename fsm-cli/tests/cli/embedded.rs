@@ -54,7 +54,7 @@ on_both! {
         let client = Client::builder().redact(|shown| (shown.kind == RedactableKind::Record).then(|| "\"secret\"".into()));
         let client = client.connect(bed.url()).await.unwrap();
         let said = inside(&client, &["show", "order", "o-3"]).await;
-        assert!(said.out.contains("record    \"secret\"") && !said.out.contains("300"), "{said:?}");
+        assert!(said.out.contains("record    \"secret\"") && !said.out.contains(":300"), "{said:?}");
         for other in [["--database", "other.db"], ["--redact", "cents"]] {
             let said = inside(&client, &["ls", other[0], other[1]]).await;
             assert_eq!((said.code, said.out.as_str()), (2, ""), "{said:?}");
@@ -68,7 +68,7 @@ on_both! {
     async fn named_fields_are_hidden_without_the_program_too(bed) {
         three(bed).await;
         let said = fsm(bed, To::Pipe, &["show", "order", "o-3", "--redact", "cents,pin"]).await;
-        assert!(said.out.contains(r#"record    {"cents":"***"}"#) && !said.out.contains("300"), "{said:?}");
+        assert!(said.out.contains(r#"record    {"cents":"***"}"#) && !said.out.contains(":300"), "{said:?}");
         assert_eq!(json(bed, &["ls", "--redact", "CENTS"]).await["instances"][0]["record"], json!({ "cents": "***" }));
     }
 }

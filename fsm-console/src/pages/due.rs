@@ -1,9 +1,11 @@
-//! The due page: attempts and timers, the earliest first, the reasons why something does not run yet, and the schedules.
+//! The due page: attempts and timers, the earliest first, the reasons why something does not run yet, the limits, and the schedules.
 
 use fsm_core::limit::shown;
 use fsm_runtime::admin::Admin;
+use fsm_runtime::admin::limits::MOST_COUNTED;
 use fsm_runtime::error::Error;
-use fsm_runtime::store::overview::ToCome;
+use fsm_store::limits::ShownLimit;
+use fsm_store::overview::ToCome;
 use maud::{Markup, html};
 
 use super::overview::liveness;
@@ -54,7 +56,38 @@ pub(crate) async fn page(asked: &Asked, admin: &Admin) -> Result<Page, Error> {
         }
     };
     let schedules = schedules::table(asked, &admin.schedules().await?, now);
-    Ok(Page::new("Due", "/due", now).section("workers", liveness(&workers, now)).section("coming", table).section("schedules", schedules))
+    Ok(Page::new("Due", "/due", now)
+        .section("workers", liveness(&workers, now))
+        .section("coming", table)
+        .section("limits", limits(&admin.limits().await?))
+        .section("schedules", schedules))
+}
+
+/// The table of limits; nothing if no program has declared one. `fsm limits set` changes them.
+fn limits(limits: &[ShownLimit]) -> Markup {
+    let counted = |count: u32| if count >= MOST_COUNTED { format!("{count} or more") } else { count.to_string() };
+    html! {
+        @if !limits.is_empty() {
+            h2 { "Limits" }
+            div class="wide" { table {
+                thead { tr {
+                    th { "limit" } th { "counts" } th class="number" { "at once" } th { "rate" } th class="number" { "running" }
+                    th class="number" { "waiting" } th { "set by" }
+                } }
+                tbody {
+                    @for limit in limits { tr {
+                        td { (clean(&limit.name)) }
+                        td { @match &limit.limit.by { Some(field) => { "each " code { (clean(field)) } }, None => "all calls" } }
+                        td class="number" { @match limit.limit.concurrency { Some(most) => (most), None => "any" } }
+                        td { @match limit.limit.rate { Some(rate) => (rate.to_string()), None => "any" } }
+                        td class="number" { (counted(limit.running)) }
+                        td class="number" { (counted(limit.waiting)) }
+                        td { @match &limit.changed.0 { Some(actor) => (clean(actor)), None => "the code" } }
+                    } }
+                }
+            } }
+        }
+    }
 }
 
 fn what(coming: &ToCome) -> Markup {

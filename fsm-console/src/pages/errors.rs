@@ -4,6 +4,8 @@ use fsm_core::time::Timestamp;
 use fsm_runtime::admin::Admin;
 use fsm_runtime::admin::groups::ErrorGroup;
 use fsm_runtime::error::Error;
+use fsm_store::outbox::FullInbox;
+use fsm_store::overview::RejectedEvent;
 use maud::{Markup, html};
 
 use crate::access::Action;
@@ -30,61 +32,62 @@ pub(crate) async fn page(asked: &Asked, admin: &Admin) -> Result<Page, Error> {
         rejected.extend(admin.rejected(machine, None, REJECTED).await?.into_iter().map(|event| (machine.clone(), event)));
     }
     rejected.sort_by_key(|(_, event)| std::cmp::Reverse(event.at));
-    Ok(Page::new("Errors", "/errors", now)
-        .section(
-            "groups",
-            html! {
-                @if found.groups.is_empty() { (empty("No instance is in error, and none is being retried.")) }
-                @else { (groups_table(asked, &found.groups, now)) }
-                @for machine in &found.more_in { p class="quiet" { (machine) " has more: at most " (grouped(MOST as u64)) " instances of each kind are grouped." } }
-            },
-        )
-        .section(
-            "full",
-            html! {
-                h2 { "Full inboxes" }
-                @if full.is_empty() { (empty("Every event that a verb sent found room.")) }
-                @else {
-                    div class="wide" { table {
-                        thead { tr { th { "machine" } th { "key" } th class="number" { "inbox" } th class="number" { "outbox" } th class="number" { "since" } th class="number" { "next" } } }
-                        tbody {
-                            @for (machine, inbox) in &full {
-                                tr {
-                                    td { (machine) }
-                                    td class="key" { a href=(asked.base.instance(machine, &inbox.key)) data-row { (clean(&inbox.key)) } }
-                                    td class="number" { (grouped(inbox.inbox_len)) }
-                                    td class="number" { (grouped(inbox.events)) }
-                                    td class="number" { (past(inbox.since, now)) }
-                                    td class="number" { (time(inbox.next_at, now)) }
-                                }
-                            }
-                        }
-                    } }
+    let groups = html! {
+        @if found.groups.is_empty() { (empty("No instance is in error, and none is being retried.")) }
+        @else { (groups_table(asked, &found.groups, now)) }
+        @for machine in &found.more_in { p class="quiet" { (machine) " has more: at most " (grouped(MOST as u64)) " instances of each kind are grouped." } }
+    };
+    let full = html! {
+        h2 { "Full inboxes" }
+        @if full.is_empty() { (empty("Every event that a verb sent found room.")) }
+        @else { (full_inboxes_table(asked, &full, now)) }
+    };
+    let rejected = html! {
+        h2 { "Rejected events" }
+        @if rejected.is_empty() { (empty("Every accepted event was taken.")) }
+        @else { (rejected_table(asked, &rejected, now)) }
+    };
+    Ok(Page::new("Errors", "/errors", now).section("groups", groups).section("full", full).section("rejected", rejected))
+}
+
+/// A table of the instances whose inbox is full, each with the name of its machine.
+fn full_inboxes_table(asked: &Asked, full: &[(String, FullInbox)], now: Timestamp) -> Markup {
+    html! {
+        div class="wide" { table {
+            thead { tr { th { "machine" } th { "key" } th class="number" { "inbox" } th class="number" { "outbox" } th class="number" { "since" } th class="number" { "next" } } }
+            tbody {
+                @for (machine, inbox) in full {
+                    tr {
+                        td { (machine) }
+                        td class="key" { a href=(asked.base.instance(machine, &inbox.key)) data-row { (clean(&inbox.key)) } }
+                        td class="number" { (grouped(inbox.inbox_len)) }
+                        td class="number" { (grouped(inbox.events)) }
+                        td class="number" { (past(inbox.since, now)) }
+                        td class="number" { (time(inbox.next_at, now)) }
+                    }
                 }
-            },
-        )
-        .section(
-            "rejected",
-            html! {
-                h2 { "Rejected events" }
-                @if rejected.is_empty() { (empty("Every accepted event was taken.")) }
-                @else {
-                    div class="wide" { table {
-                        thead { tr { th { "machine" } th { "key" } th { "reason" } th class="number" { "when" } } }
-                        tbody {
-                            @for (machine, event) in &rejected {
-                                tr {
-                                    td { (machine) }
-                                    td class="key" { a href=(asked.base.instance(machine, &event.key)) data-row { (clean(&event.key)) } }
-                                    td { (first_line(&event.reason, 160)) }
-                                    td class="number" { (past(event.at, now)) }
-                                }
-                            }
-                        }
-                    } }
+            }
+        } }
+    }
+}
+
+/// A table of rejected events, each with the name of its machine.
+fn rejected_table(asked: &Asked, rejected: &[(String, RejectedEvent)], now: Timestamp) -> Markup {
+    html! {
+        div class="wide" { table {
+            thead { tr { th { "machine" } th { "key" } th { "reason" } th class="number" { "when" } } }
+            tbody {
+                @for (machine, event) in rejected {
+                    tr {
+                        td { (machine) }
+                        td class="key" { a href=(asked.base.instance(machine, &event.key)) data-row { (clean(&event.key)) } }
+                        td { (first_line(&event.reason, 160)) }
+                        td class="number" { (past(event.at, now)) }
+                    }
                 }
-            },
-        ))
+            }
+        } }
+    }
 }
 
 /// A table of groups, each with a link to its instances, and with "retry these" for those that are in error.

@@ -11,7 +11,7 @@ use fsm_core::machine::{Machine, TIMEOUT};
 use fsm_core::retry::{Next, RetryAdvice};
 use fsm_core::time::Timestamp;
 use fsm_runtime::admin::Admin;
-use fsm_runtime::admin::look::Story;
+use fsm_runtime::admin::look::InstanceDetails;
 use fsm_runtime::children::Relative;
 use fsm_runtime::error::Error;
 use fsm_runtime::handle::history::HistoryEvent;
@@ -59,12 +59,12 @@ impl Parameters {
 
 /// The data of the page as JSON.
 pub(crate) async fn json(asked: Asked, Path((machine, key)): Path<(String, String)>) -> Response {
-    let story = async { asked.admin().await?.story(&machine, &key).await };
-    match story.await {
-        Ok(story) => {
-            let row = &story.seen.row;
+    let details = async { asked.admin().await?.details(&machine, &key).await };
+    match details.await {
+        Ok(details) => {
+            let row = &details.seen.row;
             let record = row.record.as_deref().filter(|_| !asked.shared.hides_payloads);
-            let call = story.seen.call.as_ref().map(|call| {
+            let call = details.seen.call.as_ref().map(|call| {
                 json!({ "id": call.id, "verb": call.verb, "event": call.event, "attempt": call.attempt, "max_attempts": call.max_attempts,
                         "next_at": call.next_at.to_string(), "last_error": call.last_error, "worker": call.worker,
                         "limit": call.limit, "limit_value": call.limit_value, "priority": call.priority, "progress": call.progress })
@@ -73,8 +73,8 @@ pub(crate) async fn json(asked: Asked, Path((machine, key)): Path<(String, Strin
                 "machine": row.machine, "key": row.key, "state": row.state, "status": row.status.to_string(), "paused": row.paused,
                 "error": row.error, "version": row.version, "created_at": row.created_at.to_string(), "updated_at": row.updated_at.to_string(),
                 "record": record.and_then(|record| serde_json::from_slice::<serde_json::Value>(record).ok()),
-                "call": call, "parent": story.seen.parent, "children": story.seen.children,
-                "history": story.entries.iter().map(ToString::to_string).collect::<Vec<_>>(),
+                "call": call, "parent": details.seen.parent, "children": details.seen.children,
+                "history": details.entries.iter().map(ToString::to_string).collect::<Vec<_>>(),
             }))
             .into_response()
         }
@@ -84,16 +84,16 @@ pub(crate) async fn json(asked: Asked, Path((machine, key)): Path<(String, Strin
 
 pub(crate) async fn page(asked: &Asked, admin: &Admin, machine: &str, key: &str, parameters: &Parameters) -> Result<Page, Error> {
     let known = admin.machine(machine)?;
-    let story = admin.story(machine, key).await?;
+    let details = admin.details(machine, key).await?;
     let workers = admin.workers().await?;
     let now = admin.now();
     let has_worker = workers.iter().any(|worker| worker.lease_until > now);
     Ok(Page::new(key, parameters.path(machine, key), now)
-        .section("head", head(asked, &story, has_worker, now, &parameters.done))
-        .section("diagram", html! { div class="diagram wide" { (PreEscaped(diagram(&known.machine, &story))) } })
-        .section("acts", only(asked, Action::ActOnOne, || acts(asked, &known.machine, &story, now)))
-        .section("timeline", history(asked, &story, now, parameters))
-        .section("side", side(asked, &story, now)))
+        .section("head", head(asked, &details, has_worker, now, &parameters.done))
+        .section("diagram", html! { div class="diagram wide" { (PreEscaped(diagram(&known.machine, &details))) } })
+        .section("acts", only(asked, Action::ActOnOne, || acts(asked, &known.machine, &details, now)))
+        .section("timeline", history(asked, &details, now, parameters))
+        .section("side", side(asked, &details, now)))
 }
 
 /// The id of a trace, as a link if the console knows where traces are.
@@ -107,15 +107,15 @@ fn trace_link(asked: &Asked, trace_id: &str) -> Markup {
     }
 }
 
-fn head(asked: &Asked, story: &Story, has_worker: bool, now: Timestamp, done: &str) -> Markup {
-    let row = &story.seen.row;
+fn head(asked: &Asked, details: &InstanceDetails, has_worker: bool, now: Timestamp, done: &str) -> Markup {
+    let row = &details.seen.row;
     html! {
         @if !done.is_empty() { p class="notice good" { (clean(done)) } }
         p class="facts" {
             a href=(asked.base.machine(&row.machine)) { (row.machine) }
             " " @if let Some(state) = &row.state { code { (state) } } @else { "no state yet" }
-            " " (status(row.status, row.paused, is_retrying(&story.seen)))
-            @if let Some(call) = &story.seen.call {
+            " " (status(row.status, row.paused, is_retrying(&details.seen)))
+            @if let Some(call) = &details.seen.call {
                 " attempt " (call.attempt_of()) " of " code { (call.verb) } " on " code { (call.event) }
                 @if !call.priority.is_normal() { ", " (call.priority) " priority" }
                 @if call.state == AttemptState::Executing { ", running" }
@@ -124,18 +124,18 @@ fn head(asked: &Asked, story: &Story, has_worker: bool, now: Timestamp, done: &s
                 @else if has_worker { ", due" } @else { ", due; no worker is alive" }
                 @if let Some(progress) = &call.progress { " · progress " code { (progress.value) } " " (time(progress.at, now)) }
             }
-            @if let Some(trace) = &story.trace { " · trace " (trace_link(asked, trace.trace_id())) }
+            @if let Some(trace) = &details.trace { " · trace " (trace_link(asked, trace.trace_id())) }
             " · changed " (past(row.updated_at, now)) " · created " (past(row.created_at, now))
             " · " a href=(asked.base.to(&format!("/i/{}/{}/json", encoded(&row.machine), encoded(&row.key)))) { "JSON" }
         }
         @if let Some(error) = row.error.as_deref().filter(|_| row.status == Status::Error) { pre class="notice bad" { (clean(error)) } }
-        @else if let Some(error) = story.seen.call.as_ref().and_then(|call| call.last_error.as_deref()) { pre class="notice warn" { (clean(error)) } }
+        @else if let Some(error) = details.seen.call.as_ref().and_then(|call| call.last_error.as_deref()) { pre class="notice warn" { (clean(error)) } }
     }
 }
 
 /// The diagram: lines that were taken are solid, the present state stands out, and states that were not reached are dim.
-fn diagram(machine: &Machine, story: &Story) -> String {
-    let taken: BTreeSet<(String, String)> = story
+fn diagram(machine: &Machine, details: &InstanceDetails) -> String {
+    let taken: BTreeSet<(String, String)> = details
         .entries
         .iter()
         .filter_map(|entry| match &entry.event {
@@ -143,14 +143,14 @@ fn diagram(machine: &Machine, story: &Story) -> String {
             _ => None,
         })
         .collect();
-    let row = &story.seen.row;
-    let target = story.seen.call.as_ref().map(|call| call.verb.as_str());
+    let row = &details.seen.row;
+    let target = details.seen.call.as_ref().map(|call| call.verb.as_str());
     let class = |state: &str| {
         let mut class = String::from("state");
         if row.state.as_deref() == Some(state) {
             class.push_str(if row.status == Status::Error { " here failed" } else { " here" });
         } else if target == Some(state) {
-            class.push_str(if is_retrying(&story.seen) { " target retrying" } else { " target" });
+            class.push_str(if is_retrying(&details.seen) { " target retrying" } else { " target" });
         } else if taken.iter().any(|(_, to)| to == state) {
             class.push_str(" visited");
         } else {
@@ -179,10 +179,10 @@ fn edge_of(line: &str, taken: &BTreeSet<(String, String)>) -> String {
 }
 
 /// The acts that apply now. The others are shown with the reason why they do not.
-fn acts(asked: &Asked, machine: &Machine, story: &Story, now: Timestamp) -> Markup {
-    let row = &story.seen.row;
+fn acts(asked: &Asked, machine: &Machine, details: &InstanceDetails, now: Timestamp) -> Markup {
+    let row = &details.seen.row;
     let is_over = row.status.is_ended();
-    let waits = story.seen.call.as_ref().is_some_and(|call| call.state == AttemptState::Scheduled && call.next_at > now);
+    let waits = details.seen.call.as_ref().is_some_and(|call| call.state == AttemptState::Scheduled && call.next_at > now);
     let why_not = |act: &str| -> Option<String> {
         let over = || format!("it is {}", row.status);
         match act {
@@ -219,7 +219,7 @@ fn acts(asked: &Asked, machine: &Machine, story: &Story, now: Timestamp) -> Mark
                 button disabled[fits.is_empty()] { "send" }
             }
         }
-        @if let Some(attempt) = story.attempts.last().filter(|_| row.is_open && !is_over) {
+        @if let Some(attempt) = details.attempts.last().filter(|_| row.is_open && !is_over) {
             @let is_running = attempt.state == AttemptState::Executing;
             details { summary { "change the retry policy" }
                 @if let Some(policy) = &attempt.retry_state.policy { p class="quiet" { "Now: " (in_words(policy)) ". Retries that were used still count." } }
@@ -246,15 +246,15 @@ fn shell(word: &str) -> String {
 }
 
 /// The newest entries of the history, or all of them if the URL says so.
-fn history(asked: &Asked, story: &Story, now: Timestamp, parameters: &Parameters) -> Markup {
-    let row = &story.seen.row;
-    let hidden = if parameters.history == "all" { 0 } else { story.entries.len().saturating_sub(ENTRIES) };
+fn history(asked: &Asked, details: &InstanceDetails, now: Timestamp, parameters: &Parameters) -> Markup {
+    let row = &details.seen.row;
+    let hidden = if parameters.history == "all" { 0 } else { details.entries.len().saturating_sub(ENTRIES) };
     let link = |parameters: Parameters| asked.base.to(&Parameters { done: String::new(), ..parameters }.path(&row.machine, &row.key));
     let older = (hidden > 0).then(|| (hidden, link(Parameters { history: "all".to_owned(), ..parameters.clone() })));
     let has_waits = parameters.waits != "hidden";
     let waits = if has_waits { "hidden" } else { "" };
     let waits = link(Parameters { waits: waits.to_owned(), ..parameters.clone() });
-    timeline(&story.entries[hidden..], older, (has_waits, waits), now)
+    timeline(&details.entries[hidden..], older, (has_waits, waits), now)
 }
 
 /// The attempts that would follow the open one, by the policy of its call, without jitter.
@@ -278,44 +278,44 @@ fn plan(open: &Attempt, now: Timestamp) -> Markup {
     }
 }
 
-fn side(asked: &Asked, story: &Story, now: Timestamp) -> Markup {
-    let row = &story.seen.row;
-    let live = story.attempts.last().filter(|_| row.is_open);
+fn side(asked: &Asked, details: &InstanceDetails, now: Timestamp) -> Markup {
+    let row = &details.seen.row;
+    let live = details.attempts.last().filter(|_| row.is_open);
     html! {
         @if let Some((attempt, policy)) = live.and_then(|live| Some((live, live.retry_state.policy.as_ref()?))) {
             h2 { "If the next attempts fail" }
             @if let Some(delay) = &policy.delay { p class="quiet" { "The wait is what " code { (delay) } " says." } }
             @else { (plan(attempt, now)) }
         }
-        @if !story.seen.fields.is_empty() && !asked.shared.hides_payloads {
+        @if !details.seen.fields.is_empty() && !asked.shared.hides_payloads {
             h2 { "Search fields" }
             ul {
-                @for field in &story.seen.fields {
+                @for field in &details.seen.fields {
                     @let parameter = format!("field.{}", field.name);
                     li { (field.name) " " a href=(asked.base.instances(&[("machine", &row.machine), (&parameter, &field.value)])) { code { (clean(&field.value)) } } }
                 }
             }
         }
-        (family(asked, story))
+        (family(asked, details))
         h2 { "Record" }
         @match row.record.as_deref() {
             Some(_) if asked.shared.hides_payloads => p class="quiet" { "hidden" }
             Some(record) => pre class="json" { (pretty(record)) }
             None => (empty("The machine keeps no record, or nothing was stored yet."))
         }
-        @if !story.inbox.is_empty() {
+        @if !details.inbox.is_empty() {
             h2 { "Waiting events" }
-            ol { @for event in &story.inbox { li { code { (event.event) } " since " (time(event.since, now)) } } }
+            ol { @for event in &details.inbox { li { code { (event.event) } " since " (time(event.since, now)) } } }
         }
-        @if let Some(full) = &story.full_inbox {
+        @if let Some(full) = &details.full_inbox {
             p class="notice warn" {
                 "The inbox is full. " (grouped(full.events)) " more wait in the outbox since " (time(full.since, now)) ", next delivery " (time(full.next_at, now))
             }
         }
-        @if !story.timers.is_empty() {
+        @if !details.timers.is_empty() {
             h2 { "Timers" }
             ul {
-                @for timer in &story.timers {
+                @for timer in &details.timers {
                     li { code { (timer.event) } @if let Some(state) = &timer.state { " of " code { (state) } } ", due " (time(timer.due_at, now)) @if timer.held { ", after the transition under way" } }
                 }
             }
@@ -324,20 +324,20 @@ fn side(asked: &Asked, story: &Story, now: Timestamp) -> Markup {
 }
 
 /// The parent, the numbers of children, and the oldest children.
-fn family(asked: &Asked, story: &Story) -> Markup {
+fn family(asked: &Asked, details: &InstanceDetails) -> Markup {
     let link = |relative: &Relative| html! { (relative.machine) " " a href=(asked.base.instance(&relative.machine, &relative.key)) { (clean(&relative.key)) } };
     let state = |state: Option<&str>| html! { @if let Some(state) = state { code { (state) } } @else { "no state yet" } };
-    let children = &story.seen.children;
+    let children = &details.seen.children;
     html! {
-        @if let Some(parent) = &story.seen.parent {
+        @if let Some(parent) = &details.seen.parent {
             h2 { "Parent" }
             p { (link(parent)) " " (state(parent.state.as_deref())) " " (status(parent.status, false, false)) }
         }
         @if !children.is_empty() {
             h2 { "Children" }
             ul { @for count in children { li { (grouped(count.count)) " of " (count.machine) " in " (state(count.state.as_deref())) " " (status(count.status, false, false)) } } }
-            details { summary { @if children.iter().map(|count| count.count).sum::<u64>() > story.children.len() as u64 { "the first " (story.children.len()) } @else { "all of them" } }
-                ul { @for child in &story.children { li { (link(child)) " " (state(child.state.as_deref())) " " (status(child.status, false, false)) } } }
+            details { summary { @if children.iter().map(|count| count.count).sum::<u64>() > details.children.len() as u64 { "the first " (details.children.len()) } @else { "all of them" } }
+                ul { @for child in &details.children { li { (link(child)) " " (state(child.state.as_deref())) " " (status(child.status, false, false)) } } }
             }
         }
     }

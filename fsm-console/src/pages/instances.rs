@@ -13,7 +13,7 @@ use fsm_core::time::Timestamp;
 use fsm_runtime::admin::Admin;
 use fsm_runtime::error::{Error, ErrorKind};
 use fsm_runtime::handle::instance_view::InstanceView;
-use fsm_runtime::store::view::{After, PageFilter};
+use fsm_store::pages::{After, PageFilter};
 use maud::{Markup, html};
 use serde::Deserialize;
 use uuid::Uuid;
@@ -279,7 +279,7 @@ pub(crate) async fn search(asked: Asked, Query(Search { q }): Query<Search>) -> 
     let mut found = Vec::new();
     for known in admin.machines() {
         let machine = &known.machine.name;
-        match admin.story(machine, wanted).await {
+        match admin.details(machine, wanted).await {
             Ok(_) => found.push(asked.base.instance(machine, wanted)),
             Err(error) if error.is_not_found() || error.kind() == ErrorKind::Input => {}
             Err(error) => return crate::layout::failed(&asked, &error),

@@ -8,7 +8,7 @@ use fsm_core::instance::Status;
 use fsm_core::machine::Verb;
 use fsm_runtime::admin::Admin;
 use fsm_runtime::error::Error;
-use fsm_runtime::store::overview::{Retrying, Times};
+use fsm_store::overview::{Retrying, Times};
 use maud::{Markup, PreEscaped, html};
 
 use super::overview::{MOST, percentile};

@@ -7,8 +7,8 @@ use fsm_core::instance::Status;
 use fsm_core::time::Timestamp;
 use fsm_runtime::admin::Admin;
 use fsm_runtime::error::Error;
-use fsm_runtime::store::overview::Times;
-use fsm_runtime::store::workers::Worker;
+use fsm_store::overview::Times;
+use fsm_store::workers::Worker;
 use maud::{Markup, html};
 
 use super::errors::groups_table;

@@ -7,6 +7,12 @@ use serde::Deserialize;
 
 use crate::format::{clean, span};
 
+/// The steps of the simulator's sliders for durations.
+pub(super) const DURATIONS: &str = "100ms 1s 2s 5s 10s 30s 1m 2m 5m 10m 30m 1h 2h 6h 12h 1d 2d 7d";
+const RETRIES: &str = "0 1 2 3 4 5 6 8 10 12 15 20 25 30 40 50";
+const BACKOFFS: &str = "1 1.2 1.5 2 2.5 3 4 5 8 10";
+const JITTERS: &str = "0 0.05 0.1 0.2 0.3 0.5 1";
+
 /// The fields of a policy, as a user typed them.
 #[derive(Deserialize, Clone)]
 #[serde(default)]
@@ -67,14 +73,16 @@ impl Fields {
 
     /// The inputs of a form.
     pub(crate) fn inputs(&self) -> Markup {
-        let field = |name: &str, label: &str, value: &str| html! { label { (label) input name=(name) value=(clean(value)) size="8" maxlength="20"; } };
+        let field = |name: &str, label: &str, value: &str, steps: &str| {
+            html! { label { (label) input name=(name) value=(clean(value)) size="8" maxlength="20" data-steps=(steps); } }
+        };
         html! {
-            (field("retries", "retries (empty: unlimited)", &self.retries))
-            (field("min", "first wait", &self.min))
-            (field("max", "longest wait", &self.max))
-            (field("backoff", "backoff", &self.backoff))
-            (field("jitter", "jitter (0.1 is 0–10 %)", &self.jitter))
-            (field("within", "within (optional)", &self.within))
+            (field("retries", "retries (empty: unlimited)", &self.retries, RETRIES))
+            (field("min", "first wait", &self.min, DURATIONS))
+            (field("max", "longest wait", &self.max, DURATIONS))
+            (field("backoff", "backoff", &self.backoff, BACKOFFS))
+            (field("jitter", "jitter (0.1 is 0–10 %)", &self.jitter, JITTERS))
+            (field("within", "within (optional)", &self.within, DURATIONS))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A retry policy as a table of attempts and a chart of its waits, with an outage that it has to survive.
+//! A retry policy as a table of attempts and a chart of its waits, with an outage that it has to survive. The script adds a slider to each field.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use fsm_core::time::Timestamp;
 use maud::{Markup, html};
 use serde::Deserialize;
 
-use super::policy::{Fields, policy, total};
+use super::policy::{DURATIONS, Fields, policy, total};
 use crate::format::{clean, span};
 use crate::layout::{Page, document};
 use crate::shared::Asked;
@@ -44,9 +44,9 @@ pub(crate) async fn show(asked: Asked, Query(parameters): Query<Parameters>) -> 
 
 fn form(parameters: &Parameters) -> Markup {
     html! {
-        form class="fields" method="get" {
+        form class="fields sliders" method="get" {
             (parameters.policy.inputs())
-            label { "an outage of" input name="outage" value=(clean(&parameters.outage)) size="8"; }
+            label { "an outage of" input name="outage" value=(clean(&parameters.outage)) size="8" data-steps=(DURATIONS); }
             button { "Simulate" }
         }
     }

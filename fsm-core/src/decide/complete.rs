@@ -3,16 +3,17 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use super::inbox::{self, NeedsMoreRows};
-use super::{DecisionContext, InstanceSnapshot, begin, family, interrupt};
+use super::inbox::NeedsMoreRows;
+use super::{DecisionContext, InstanceSnapshot, begin, family, forecast, interrupt, waiting};
 use crate::call::{Attempt, AttemptState};
 use crate::changes::{Changes, Close, Payload, TimerChange};
 use crate::duration::display;
 use crate::instance::{Instance, Status};
 use crate::machine::{Due, Edge, Machine, Verb};
 use crate::outcome::{Event, Outcome, Problem, VerbRequests};
-use crate::retry::{Next, RetryAdvice};
+use crate::retry::{Next, RetryAdvice, RetryState};
 use crate::search::SearchField;
+use crate::time::Timestamp;
 
 /// Decides the consequences of the end of `attempt`. It must be the live attempt of the instance, unchanged since it was claimed.
 ///
@@ -28,69 +29,50 @@ pub fn complete(
     // The attempt may have been claimed by a process whose clock is a little ahead. No attempt may end before it began.
     let moment = DecisionContext { now: moment.now.max(attempt.started_at.unwrap_or(moment.now)), ..moment };
     let mut changes = Changes::of(Instance { updated_at: moment.now, is_open: false, ..Instance::clone(&snapshot.instance) });
-    let close = |becomes, error| Close {
+    match outcome {
+        Outcome::Success { record, verb_requests, timer, search } => {
+            changes.close = Some(close(attempt, AttemptState::Success, None, moment.now));
+            keep_search_fields(&mut changes, machine, search);
+            match attempt.is_catch() {
+                true => lead_on(&mut changes, machine, snapshot, (record, verb_requests), moment)?,
+                false => succeed(&mut changes, machine, snapshot, attempt, (record, verb_requests, timer), moment)?,
+            }
+        }
+        Outcome::Failure(problem) => fail(&mut changes, machine, snapshot, attempt, (AttemptState::Error, problem), moment)?,
+        // A lost attempt counts against the budget: a verb that kills its process must not run forever.
+        Outcome::Lost => {
+            let error = format!("attempt {} was lost: its worker is gone", attempt.number);
+            let problem = Problem { error, advice: RetryAdvice::Default };
+            fail(&mut changes, machine, snapshot, attempt, (AttemptState::Lost, problem), moment)?;
+        }
+        Outcome::Snoozed { wait } => match attempt.retry_state.snoozed(wait, moment.now) {
+            Some(retry_state) => defer(&mut changes, machine, snapshot, attempt, (AttemptState::Snoozed, wait, retry_state), moment)?,
+            None => {
+                let problem = Problem { error: too_late_to_snooze(attempt, wait), advice: RetryAdvice::Never };
+                fail(&mut changes, machine, snapshot, attempt, (AttemptState::Error, problem), moment)?;
+            }
+        },
+        Outcome::Released => {
+            let wait = attempt.scheduled_at.since(moment.now);
+            let retry_state = attempt.retry_state.clone();
+            defer(&mut changes, machine, snapshot, attempt, (AttemptState::Released, wait, retry_state), moment)?;
+        }
+    }
+    forecast::follow(&mut changes, machine, snapshot);
+    Ok(changes)
+}
+
+fn close(attempt: &Attempt, becomes: AttemptState, error: Option<String>, now: Timestamp) -> Close {
+    Close {
         call: attempt.call,
         number: attempt.number,
         expected: AttemptState::Executing,
         held_by: attempt.worker,
         frees: attempt.limit.clone(),
         becomes,
-        finished_at: moment.now,
+        finished_at: now,
         error,
-    };
-    match outcome {
-        Outcome::Success { record, verb_requests, search, .. } if attempt.is_catch() => {
-            changes.close = Some(close(AttemptState::Success, None));
-            keep_search_fields(&mut changes, machine, search);
-            if !verb_requests.children.is_empty() {
-                family::open_group(&mut changes);
-            }
-            lead_on(&mut changes, machine, snapshot, record, verb_requests.next, moment)?;
-        }
-        Outcome::Success { record, verb_requests, timer, search } => {
-            changes.close = Some(close(AttemptState::Success, None));
-            keep_search_fields(&mut changes, machine, search);
-            succeed(&mut changes, machine, snapshot, attempt, (record, verb_requests, timer), moment)?;
-        }
-        Outcome::Snoozed { wait } => match attempt.retry_state.snoozed(wait, moment.now) {
-            Some(retry_state) => {
-                changes.close = Some(close(AttemptState::Snoozed, None));
-                if !interrupt::take(&mut changes, machine, snapshot, moment)? {
-                    begin::again(&mut changes, machine, attempt, wait, retry_state, moment.now);
-                }
-            }
-            None => {
-                let problem = Problem { error: too_late_to_snooze(attempt, wait), advice: RetryAdvice::Never };
-                changes.close = Some(close(AttemptState::Error, Some(problem.error.clone())));
-                if !interrupt::take(&mut changes, machine, snapshot, moment)? {
-                    retry_or_exhaust(&mut changes, machine, attempt, problem, moment);
-                }
-            }
-        },
-        Outcome::Failure(problem) => {
-            changes.close = Some(close(AttemptState::Error, Some(problem.error.clone())));
-            if !interrupt::take(&mut changes, machine, snapshot, moment)? {
-                retry_or_exhaust(&mut changes, machine, attempt, problem, moment);
-            }
-        }
-        // A lost attempt counts against the budget: a verb that kills its process must not run forever.
-        Outcome::Lost => {
-            let error = format!("attempt {} was lost: its worker is gone", attempt.number);
-            changes.close = Some(close(AttemptState::Lost, Some(error.clone())));
-            if !interrupt::take(&mut changes, machine, snapshot, moment)? {
-                retry_or_exhaust(&mut changes, machine, attempt, Problem { error, advice: RetryAdvice::Default }, moment);
-            }
-        }
-        Outcome::Released => {
-            changes.close = Some(close(AttemptState::Released, None));
-            if !interrupt::take(&mut changes, machine, snapshot, moment)? {
-                let wait = attempt.scheduled_at.since(moment.now);
-                begin::again(&mut changes, machine, attempt, wait, attempt.retry_state.clone(), moment.now);
-            }
-        }
     }
-    inbox::follow(&mut changes, machine, snapshot);
-    Ok(changes)
 }
 
 /// Sets the search fields that the verb returned, and the value for fairness if it is among them.
@@ -136,7 +118,7 @@ fn succeed(
             begin::call(changes, machine, edge, moment.fresh, Payload::Bytes(event.payload), moment);
             Ok(())
         }
-        None => inbox::take(changes, machine, &snapshot.inbox, moment),
+        None => waiting::take(changes, machine, &snapshot.inbox, moment),
     }
 }
 
@@ -146,14 +128,16 @@ fn lead_on(
     changes: &mut Changes,
     machine: &Machine,
     snapshot: &InstanceSnapshot,
-    record: Option<Vec<u8>>,
-    next: Option<Event>,
+    (record, verb_requests): (Option<Vec<u8>>, VerbRequests),
     moment: DecisionContext,
 ) -> Result<(), NeedsMoreRows> {
+    if !verb_requests.children.is_empty() {
+        family::open_group(changes);
+    }
     if record.is_some() {
         changes.instance.record = record;
     }
-    match next.and_then(|event| Some((edge_for_next(machine, changes, &event)?, event))) {
+    match verb_requests.next.and_then(|event| Some((edge_for_next(machine, changes, &event)?, event))) {
         Some((edge, event)) => {
             changes.instance.error = None;
             begin::call(changes, machine, edge, moment.fresh, Payload::Bytes(event.payload), moment);
@@ -166,6 +150,38 @@ fn lead_on(
 
 fn edge_for_next<'m>(machine: &'m Machine, changes: &Changes, event: &Event) -> Option<&'m Edge> {
     machine.edge(changes.instance.state.as_deref(), &event.name)
+}
+
+/// Ends an attempt that failed. The retry policy decides what follows, unless a waiting event interrupts the call.
+fn fail(
+    changes: &mut Changes,
+    machine: &Machine,
+    snapshot: &InstanceSnapshot,
+    attempt: &Attempt,
+    (becomes, problem): (AttemptState, Problem),
+    moment: DecisionContext,
+) -> Result<(), NeedsMoreRows> {
+    changes.close = Some(close(attempt, becomes, Some(problem.error.clone()), moment.now));
+    if !interrupt::take(changes, machine, snapshot, moment)? {
+        retry_or_exhaust(changes, machine, attempt, problem, moment);
+    }
+    Ok(())
+}
+
+/// Ends an attempt in which nothing failed. The call runs again after `wait`, unless a waiting event interrupts it.
+fn defer(
+    changes: &mut Changes,
+    machine: &Machine,
+    snapshot: &InstanceSnapshot,
+    attempt: &Attempt,
+    (becomes, wait, retry_state): (AttemptState, Duration, RetryState),
+    moment: DecisionContext,
+) -> Result<(), NeedsMoreRows> {
+    changes.close = Some(close(attempt, becomes, None, moment.now));
+    if !interrupt::take(changes, machine, snapshot, moment)? {
+        begin::again(changes, machine, attempt, wait, retry_state, moment.now);
+    }
+    Ok(())
 }
 
 fn retry_or_exhaust(changes: &mut Changes, machine: &Machine, attempt: &Attempt, problem: Problem, moment: DecisionContext) {

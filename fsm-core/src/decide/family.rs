@@ -2,11 +2,12 @@
 
 use super::begin::{self, note};
 use super::refusal::{Refusal, Unfit, whose};
-use super::{DecisionContext, InstanceSnapshot, inbox};
+use super::{DecisionContext, InstanceSnapshot, forecast};
 use crate::changes::{Changes, NoteKind, Payload};
-use crate::family::{Child, Family, Link, Parent};
+use crate::family::{Family, Link, Parent};
 use crate::instance::{Instance, Status};
 use crate::machine::{CHILDREN_ENDED, Machine};
+use crate::outcome::Child;
 use crate::time::Timestamp;
 
 /// The outcome of the start of a child.
@@ -50,7 +51,7 @@ pub fn all_ended(machine: &Machine, snapshot: &InstanceSnapshot, moment: Decisio
     changes.instance.family = Family::Ended(group);
     if instance.inbox_len() == 0 {
         take(&mut changes, machine, moment);
-        inbox::follow(&mut changes, machine, snapshot);
+        forecast::follow(&mut changes, machine, snapshot);
     }
     (changes.instance.family != instance.family).then_some(changes)
 }

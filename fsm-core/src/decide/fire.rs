@@ -1,9 +1,9 @@
 //! Due timers: a state timer fires, or a delayed event is delivered.
 
-use super::inbox::{self, NeedsMoreRows};
+use super::inbox::NeedsMoreRows;
 use super::refusal::Refusal;
 use super::send::{Send, send};
-use super::{DecisionContext, InstanceSnapshot, begin, interrupt};
+use super::{DecisionContext, InstanceSnapshot, begin, forecast, interrupt, waiting};
 use crate::call::AttemptState;
 use crate::changes::{Changes, NoteKind, Payload, Timer, TimerChange};
 use crate::ids::CallId;
@@ -31,7 +31,7 @@ fn run_out(machine: &Machine, snapshot: &InstanceSnapshot, state: &str, timer: &
         Some(edge) if rests_there => {
             changes.timers.push(TimerChange::Fired(timer.id));
             begin::call(&mut changes, machine, edge, moment.fresh, Payload::Bytes(timer.event.payload.clone()), moment);
-            inbox::follow(&mut changes, machine, snapshot);
+            forecast::follow(&mut changes, machine, snapshot);
         }
         // The timer was declared by other code. A process with that code fires it.
         None if rests_there => {}
@@ -47,10 +47,10 @@ fn wake(machine: &Machine, snapshot: &InstanceSnapshot, timer: &Timer, moment: D
     changes.timers.push(TimerChange::Fired(timer.id));
     if changes.instance.status == Status::Running && !changes.instance.is_open && changes.instance.inbox_len() > 0 {
         changes.instance.updated_at = moment.now;
-        inbox::take(&mut changes, machine, &snapshot.inbox, moment)?;
-        inbox::follow(&mut changes, machine, snapshot);
+        waiting::take(&mut changes, machine, &snapshot.inbox, moment)?;
+        forecast::follow(&mut changes, machine, snapshot);
     } else if !is_executing(snapshot) && interrupt::take(&mut changes, machine, snapshot, moment)? {
-        inbox::follow(&mut changes, machine, snapshot);
+        forecast::follow(&mut changes, machine, snapshot);
     }
     // The delayed event that it existed for was cancelled.
     if changes.instance.has_not_begun() && !snapshot.awaits_others {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::inbox::{self, Inbox};
-use super::{DecisionContext, InstanceSnapshot, begin};
+use super::inbox::Inbox;
+use super::{DecisionContext, InstanceSnapshot, begin, waiting};
 use crate::call::Attempt;
 use crate::changes::{Changes, NoteKind, Timer, TimerChange, Waiting};
 use crate::ids::CallId;
@@ -78,7 +78,7 @@ pub fn migrate(
         if is_idle && machine.is_end(&new) {
             changes.instance.status = Status::Completed;
             changes.timers.push(TimerChange::Clear);
-            inbox::take(&mut changes, machine, &Inbox::from(inbox), moment).expect("all of the inbox was read");
+            waiting::take(&mut changes, machine, &Inbox::from(inbox), moment).expect("all of the inbox was read");
         }
     }
     let attempts = renamed.into_iter().map(|(_, new)| new).collect();

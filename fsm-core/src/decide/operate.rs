@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::inbox::{self, NeedsMoreRows};
+use super::inbox::NeedsMoreRows;
 use super::refusal::{Refusal, whose};
-use super::{DecisionContext, InstanceSnapshot, begin, family};
+use super::{DecisionContext, InstanceSnapshot, begin, family, forecast, waiting};
 use crate::call::{Attempt, AttemptState};
 use crate::changes::{Changes, Close, NoteKind, Request, TimerChange};
 use crate::instance::{Instance, Status};
@@ -91,7 +91,7 @@ pub fn operate(
         }
         Err(refusal) => return Ok(Err(refusal)),
     };
-    inbox::follow(&mut changes, machine, snapshot);
+    forecast::follow(&mut changes, machine, snapshot);
     // The history entry of a retry names the call that runs again. After a catch that is not the newest call.
     let again = changes.open.as_ref().filter(|_| operation.act == Act::Retry).map(|open| open.attempt.call);
     let about = again.or(snapshot.newest.as_deref().map(|newest| newest.call));
@@ -172,7 +172,7 @@ fn cancel(
     changes.instance.status = Status::Cancelled;
     family::cancel(changes);
     changes.timers.push(TimerChange::Clear);
-    inbox::take(changes, machine, &snapshot.inbox, moment)?;
+    waiting::take(changes, machine, &snapshot.inbox, moment)?;
     Ok(NoteKind::Cancelled)
 }
 
@@ -200,7 +200,7 @@ fn skip(
     changes.instance.status = Status::Running;
     changes.instance.error = None;
     changes.timers.push(TimerChange::Release);
-    inbox::take(changes, machine, &snapshot.inbox, moment)?;
+    waiting::take(changes, machine, &snapshot.inbox, moment)?;
     Ok(Ok(NoteKind::Skipped))
 }
 

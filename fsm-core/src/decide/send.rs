@@ -1,9 +1,8 @@
 //! Sends: an event starts a transition, waits in the inbox, is delivered later, is a duplicate, or is refused.
 
-use super::inbox::{self, NeedsMoreRows};
-use super::interrupt::{self, Arrival};
+use super::inbox::NeedsMoreRows;
 use super::refusal::{Refusal, Unfit, whose};
-use super::{DecisionContext, InstanceSnapshot, begin};
+use super::{DecisionContext, InstanceSnapshot, begin, forecast, interrupt, waiting};
 use crate::changes::{Changes, Payload, Request, Timer, TimerChange};
 use crate::ids::{CallId, TimerId};
 use crate::instance::{Instance, Status};
@@ -92,6 +91,16 @@ impl Dedup {
     }
 }
 
+/// An event that arrives at an instance now, with the options of its send.
+struct Arrival {
+    call: (CallId, Priority),
+    event: Event,
+    reject_if_busy: bool,
+    inbox_limit: u64,
+    /// False for a process that may begin no call.
+    begins: bool,
+}
+
 /// The answer to a send.
 pub type Answer = Result<Accepted, Refusal>;
 
@@ -142,8 +151,9 @@ fn accept(
     let outcome = match send.deliver_at.filter(|at| *at > moment.now) {
         Some(due_at) => deliver_later(&mut changes, machine, (send.id, send.priority), send.event, due_at),
         None => {
-            let call = (send.id, send.priority);
-            deliver(&mut changes, machine, snapshot, call, send.event, (send.reject_if_busy, send.inbox_limit), (moment, begins))?
+            let Send { event, reject_if_busy, inbox_limit, .. } = send;
+            let arrival = Arrival { call: (send.id, send.priority), event, reject_if_busy, inbox_limit, begins };
+            deliver(&mut changes, machine, snapshot, arrival, moment)?
         }
     };
     Ok(outcome.map(|outcome| Accepted { call: send.id, outcome, changes: Some(changes) }))
@@ -183,25 +193,23 @@ fn deliver(
     changes: &mut Changes,
     machine: &Machine,
     snapshot: &InstanceSnapshot,
-    call: (CallId, Priority),
-    event: Event,
-    (reject_if_busy, inbox_limit): (bool, u64),
-    (moment, begins): (DecisionContext, bool),
+    arrival: Arrival,
+    moment: DecisionContext,
 ) -> Result<Result<SendOutcome, Refusal>, NeedsMoreRows> {
     let instance = &snapshot.instance;
-    let refused = |after| Ok(Err(Refusal::Unfit(Unfit::new(machine, instance, after, &event.name))));
+    let unfit = |after, event: &Event| Ok(Err(Refusal::Unfit(Unfit::new(machine, instance, after, &event.name))));
     if instance.status.is_ended() {
-        return refused(std::slice::from_ref(&instance.state));
+        return unfit(std::slice::from_ref(&instance.state), &arrival.event);
     }
-    if let Some(edge) = interrupt::edge(machine, instance, &event.name) {
-        let arrival = Arrival { call, event, reject_if_busy, inbox_limit, begins };
-        return interrupt::arrive(changes, machine, snapshot, edge, arrival, moment);
+    if let Some(edge) = interrupt::edge(machine, instance, &arrival.event.name) {
+        return deliver_interrupting(changes, machine, snapshot, edge, arrival, moment);
     }
-    let after = inbox::foreseen(machine, snapshot)?;
+    let Arrival { call, event, reject_if_busy, inbox_limit, begins } = arrival;
+    let after = forecast::foreseen(machine, snapshot)?;
     let fits_in = |state: &Option<String>| machine.edge(state.as_deref(), &event.name).is_some_and(Edge::is_sent);
     let may_fit = after.as_ref().map_or(machine.has_event(&event.name), |states| states.iter().any(fits_in));
     if !may_fit {
-        return refused(after.as_deref().unwrap_or(std::slice::from_ref(&instance.state)));
+        return unfit(after.as_deref().unwrap_or(std::slice::from_ref(&instance.state)), &event);
     }
     let is_free = !instance.is_open && instance.status == Status::Running && instance.inbox_len() == 0;
     if let Some(edge) = machine.edge(instance.state.as_deref(), &event.name).filter(|_| is_free) {
@@ -210,7 +218,7 @@ fn deliver(
             return Ok(Ok(SendOutcome::Started));
         }
         changes.timers.push(TimerChange::Set(begin::wake(instance, &event.name, moment)));
-        inbox::put(changes, machine, call, event, after, moment);
+        waiting::put(changes, machine, call, event, after, moment);
         return Ok(Ok(SendOutcome::Queued));
     }
     if reject_if_busy {
@@ -219,17 +227,58 @@ fn deliver(
     if instance.inbox_len() >= inbox_limit {
         return Ok(Err(full(instance, inbox_limit)));
     }
-    inbox::put(changes, machine, call, event, after, moment);
+    waiting::put(changes, machine, call, event, after, moment);
+    Ok(Ok(SendOutcome::Queued))
+}
+
+/// Decides the arrival of an event that interrupts. While an attempt executes, the event waits in front of the others. Otherwise the call
+/// ends as cancelled, and the event is taken.
+fn deliver_interrupting(
+    changes: &mut Changes,
+    machine: &Machine,
+    snapshot: &InstanceSnapshot,
+    edge: &Edge,
+    arrival: Arrival,
+    moment: DecisionContext,
+) -> Result<Result<SendOutcome, Refusal>, NeedsMoreRows> {
+    let is_executing = snapshot.instance.is_open && interrupt::open_attempt(snapshot).is_none();
+    if is_executing && arrival.reject_if_busy {
+        return Ok(Err(busy(snapshot)));
+    }
+    if !is_executing && arrival.begins {
+        let moment = interrupt::close(changes, snapshot, &arrival.event.name, moment);
+        begin::call_with(changes, machine, edge, arrival.call, Payload::Bytes(arrival.event.payload), moment);
+        forecast::follow(changes, machine, snapshot);
+        return Ok(Ok(SendOutcome::Started));
+    }
+    let instance = &snapshot.instance;
+    let first = snapshot.inbox.first.first();
+    if instance.inbox_len() > 0 && first.is_none() {
+        return Err(NeedsMoreRows);
+    }
+    // Of several events that interrupt, the first one goes in front, so that they keep their order.
+    let is_first = first.is_none_or(|first| interrupt::edge(machine, instance, &first.event).is_none());
+    if !is_first && instance.inbox_len() >= arrival.inbox_limit {
+        return Ok(Err(full(instance, arrival.inbox_limit)));
+    }
+    if !is_executing {
+        changes.timers.push(TimerChange::Set(begin::wake(instance, &arrival.event.name, moment)));
+    }
+    // A process that may begin no call may not write the position of the first event either.
+    match is_first && arrival.begins && instance.inbox_len() > 0 {
+        true => waiting::put_in_front(changes, arrival.call, arrival.event),
+        false => waiting::put(changes, machine, arrival.call, arrival.event, forecast::foreseen(machine, snapshot)?, moment),
+    }
     Ok(Ok(SendOutcome::Queued))
 }
 
 /// The refusal of an event that does not wait.
-pub(super) fn busy(snapshot: &InstanceSnapshot) -> Refusal {
+fn busy(snapshot: &InstanceSnapshot) -> Refusal {
     Refusal::Busy { whose: whose(&snapshot.instance), why: what_it_does(snapshot) }
 }
 
 /// The refusal of an event for which the inbox has no room.
-pub(super) fn full(instance: &Instance, inbox_limit: u64) -> Refusal {
+fn full(instance: &Instance, inbox_limit: u64) -> Refusal {
     Refusal::Busy { whose: whose(instance), why: format!("its inbox is full with {inbox_limit} events") }
 }
 

@@ -8,9 +8,9 @@ use fsm_core::changes::{Changes, Note, NoteKind, Open, TimerChange};
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::instance::Status;
 
-use super::batch_commit::INBOX;
+use super::commit::INBOX;
 use super::promise::{Broken, Promise};
-use super::queue::{Origin, Request, RequestKind};
+use super::queue::{Origin, Request};
 use super::store::{Row, Store};
 
 #[derive(Debug, Clone, Default)]
@@ -58,8 +58,8 @@ impl Ledger {
 
     /// Records written changes: who reported, and whether the event came first in the inbox. `held` is the closed attempt as it was before.
     pub fn account(&mut self, store: &Store, changes: &Changes, held: Option<&Row>, request: Option<&Request>) -> Result<(), Broken> {
-        if let (Some(close), Some(held), Some(RequestKind::Complete(report))) = (&changes.close, held, request.map(|request| &request.kind))
-        {
+        let report = request.filter(|request| request.report().is_some());
+        if let (Some(close), Some(held), Some(report)) = (&changes.close, held, report) {
             match report.origin {
                 Origin::Verb(grant) if grant != held.grant || !held.attempt.state.is_live() => {
                     return Promise::OnlyTheHolderReports.broken(format!(
@@ -80,8 +80,7 @@ impl Ledger {
                 _ => {}
             }
         }
-        if let (Some(close), Some(held), false) =
-            (&changes.close, held, request.is_some_and(|r| matches!(r.kind, RequestKind::Complete(_))))
+        if let (Some(close), Some(held), false) = (&changes.close, held, report.is_some())
             && held.attempt.state == AttemptState::Executing
             && close.expected == AttemptState::Scheduled
         {
@@ -112,7 +111,7 @@ impl Ledger {
             let waiting = store.waiting(changes.instance.id);
             if let Some(first) = waiting.iter().find(|waiting| self.order.get(&waiting.call).is_some_and(|other| *other < turn)) {
                 return Promise::FirstComeFirstServed
-                    .broken(format!("`{}` came before `{}`, and its turn comes after", first.event, open.attempt.event));
+                    .broken(format!("`{}` came before `{}`, and is taken after it", first.event, open.attempt.event));
             }
         }
         Ok(())
@@ -183,7 +182,7 @@ impl Ledger {
     /// Checks the promises that hold once everything has come to rest with all processes alive.
     pub fn check_at_rest(&self, store: &Store) -> Result<(), Broken> {
         if let Some(live) = store.live().next() {
-            return Promise::EverythingComesToRest.broken(format!("attempt {} of `{}` is {} for ever", live.number, live.verb, live.state));
+            return Promise::EverythingComesToRest.broken(format!("attempt {} of `{}` stays {}", live.number, live.verb, live.state));
         }
         if let Some((timer, _)) = store.timers.values().find(|(timer, _)| timer.state.is_none()) {
             return Promise::EverythingComesToRest.broken(format!("the delayed `{}` is never delivered", timer.event.name));
@@ -194,7 +193,7 @@ impl Ledger {
         }
         let is_free = |id| store.instances.get(id).is_some_and(|instance| instance.status == Status::Running && !instance.is_open);
         if let Some((timer, _)) = store.timers.values().find(|(timer, held)| *held && is_free(&timer.instance)) {
-            return Promise::EverythingComesToRest.broken(format!("the timer of {:?} is held for ever", timer.state));
+            return Promise::EverythingComesToRest.broken(format!("the timer of {:?} stays held", timer.state));
         }
         if let Some(empty) = store.instances.values().find(|instance| instance.has_not_begun()) {
             return Promise::EverythingComesToRest.broken(format!("`{}` has not begun, and nothing is to come", empty.key));

@@ -1,9 +1,8 @@
-//! The store as values, and the commit of a batch with the real decisions. The simulation puts processes around the model; the differential
+//! The store as values, and the engine's own commit of a batch on it. The simulation puts processes around the model; the differential
 //! test runs it beside the databases.
 
-pub mod at_once;
-pub mod batch_commit;
-pub mod batch_snapshot;
+pub mod commit;
+pub mod database;
 pub mod ledger;
 pub mod outbox;
 pub mod promise;
@@ -11,6 +10,8 @@ pub mod queue;
 pub mod store;
 pub mod variant;
 pub mod write_path;
+
+use std::sync::Arc;
 
 use fsm_core::machine::Machine;
 use uuid::Uuid;
@@ -20,7 +21,7 @@ use store::Store;
 use variant::Variant;
 
 pub struct Model {
-    pub machine: Machine,
+    pub machine: Arc<Machine>,
     pub variant: Variant,
     pub store: Store,
     pub ledger: Ledger,
@@ -30,8 +31,8 @@ pub struct Model {
 }
 
 impl Model {
-    pub fn new(machine: Machine, variant: Variant) -> Model {
-        Model { machine, variant, store: Store::default(), ledger: Ledger::default(), is_dirty: false, ids: 0 }
+    pub fn new(machine: impl Into<Arc<Machine>>, variant: Variant) -> Model {
+        Model { machine: machine.into(), variant, store: Store::default(), ledger: Ledger::default(), is_dirty: false, ids: 0 }
     }
 
     /// Returns an unused id. The ids increase, like those that clients create.

@@ -1,57 +1,32 @@
-//! The requests of a committer and a batch in progress, mirroring `committer/{request,batch_snapshot}.rs`.
+//! The requests that wait in the queue of a process.
 
 use std::sync::Arc;
 
 use fsm_core::call::Attempt;
-use fsm_core::changes::{Changes, Timer};
-use fsm_core::decide::InstanceSnapshot;
+use fsm_core::changes::Timer;
+use fsm_core::commit::instance_key::InstanceKey;
+use fsm_core::commit::request::{self, Report, RequestKind};
 use fsm_core::decide::operate::Operation;
-use fsm_core::decide::send::{Send, SendOutcome};
-use fsm_core::ids::{CallId, SessionId};
-use fsm_core::instance::Instance;
+use fsm_core::decide::send::Send;
+use fsm_core::ids::CallId;
+use fsm_core::machine::Machine;
 use fsm_core::outcome::{Outcome, Outgoing};
-use fsm_core::time::Timestamp;
+use uuid::Uuid;
 
 /// The keys of all instances.
 pub const KEYS: [&str; 3] = ["a", "b", "c"];
 
-/// `Request` of `committer/request.rs`.
+/// A request as the committer gets it, with what the simulation knows of its origin.
 #[derive(Debug, Clone)]
 pub struct Request {
     pub key: usize,
-    pub kind: RequestKind,
-    pub tries: u32,
-    /// The cached snapshot of its instance.
-    pub cached: Option<Seen>,
-}
-
-#[derive(Debug, Clone)]
-pub enum RequestKind {
-    Send(Send),
-    Complete(Box<Report>),
-    Fire(Box<Timer>),
-    Operate(Box<Operation>),
-    /// The line of the instance. A broken engine stores here the events that it read before the lock.
-    Deliver(Vec<Outgoing>),
-}
-
-#[derive(Debug, Clone)]
-pub struct Report {
-    pub attempt: Attempt,
-    pub outcome: Outcome,
+    pub request: request::Request,
+    /// The reporter, if the request is a report.
     pub origin: Origin,
+    /// The verb wrote in a transaction of its own, which its report commits.
     pub own_tx: bool,
-}
-
-/// `RowSnapshot` of `store/lock.rs`.
-#[derive(Debug, Clone)]
-pub struct Seen {
-    pub instance: Arc<Instance>,
-    pub has_timer: bool,
-    /// The number of the commit that wrote the row: its row version.
-    pub row_version: i64,
-    /// The file version at which the row was read, if that is its guard.
-    pub file_version: Option<u64>,
+    /// The events of the line as they were read before the lock. Only a broken engine delivers these.
+    pub read_before: Vec<Outgoing>,
 }
 
 /// The reporter of an outcome.
@@ -62,85 +37,53 @@ pub enum Origin {
     Sweeper,
     HeldButNotRunning,
     ShutDown,
-}
-
-/// `Reply` of `committer/request.rs`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reply {
-    Sent { call: CallId, outcome: SendOutcome },
-    Completed { counted: bool },
-    Refused,
-    Done,
-}
-
-/// A commit in progress: its locks and the changes that it will write.
-pub struct BatchCommit {
-    pub now: Timestamp,
-    /// The session that may get the calls that the commit opens.
-    pub grant: Option<SessionId>,
-    pub batch: Vec<Request>,
-    pub decided: Vec<Decided>,
-    pub batch_snapshot: BatchSnapshot,
-    /// The instances that the commit may write, one bit each. No other commit of this process works on them meanwhile.
-    pub touches: u8,
-    /// The instances that exist and whose rows are locked, one bit each.
-    pub locks: u8,
-    pub way: Way,
-}
-
-/// The method by which a batch is read and written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
-    /// Reads and writes under locks.
-    Locked,
-    /// Reads without locks, and writes in one statement if the instances still have these row versions.
-    AtOnce([Option<i64>; KEYS.len()]),
-    /// Reads without locks at this file version, and writes under the write lock if it is still the same.
-    Ahead(u64),
-}
-
-pub struct Decided {
-    pub reply: Reply,
-    pub changes: Option<Changes>,
-}
-
-impl Decided {
-    pub fn of(reply: Reply, changes: Option<Changes>) -> Decided {
-        Decided { reply, changes }
-    }
-}
-
-/// `BatchSnapshot` of `committer/batch_snapshot.rs`.
-pub struct BatchSnapshot {
-    pub snapshots: [Option<InstanceSnapshot>; KEYS.len()],
-    /// The outcomes of sends that were committed before and are repeated.
-    pub known: Vec<(CallId, SendOutcome)>,
+    /// The request is no report.
+    None,
 }
 
 impl Request {
+    fn new(machine: &Machine, key: usize, kind: RequestKind) -> Request {
+        let request = request::Request::new(InstanceKey::new(&machine.name, KEYS[key]), kind);
+        Request { key, request, origin: Origin::None, own_tx: false, read_before: Vec::new() }
+    }
+
+    pub fn send(machine: &Machine, key: usize, send: Send) -> Request {
+        Request::new(machine, key, RequestKind::Send(send))
+    }
+
+    pub fn fire(machine: &Machine, key: usize, timer: Timer) -> Request {
+        Request::new(machine, key, RequestKind::Fire(Box::new(timer)))
+    }
+
+    pub fn operate(machine: &Machine, key: usize, operation: Operation) -> Request {
+        Request::new(machine, key, RequestKind::Operate(Box::new(operation)))
+    }
+
+    pub fn deliver(machine: &Machine, key: usize, read_before: Vec<Outgoing>) -> Request {
+        Request { read_before, ..Request::new(machine, key, RequestKind::Deliver) }
+    }
+
+    /// The report of an attempt. `fresh` is the id of the call that may follow.
+    pub fn complete(machine: &Machine, key: usize, attempt: Attempt, outcome: Outcome, origin: Origin, fresh: Uuid) -> Request {
+        let report = Report { attempt: Arc::new(attempt), outcome, has_slot: true, fresh: CallId(fresh), trace: None };
+        Request { origin, ..Request::new(machine, key, RequestKind::Complete(Box::new(report))) }
+    }
+
+    pub fn report(&self) -> Option<&Report> {
+        match &self.request.kind {
+            RequestKind::Complete(report) => Some(report),
+            _ => None,
+        }
+    }
+
     /// Returns the instances that the request may write, one bit each.
     pub fn touches(&self) -> u8 {
-        let mut touches = 1 << self.key;
-        if let RequestKind::Complete(report) = &self.kind
-            && let Outcome::Success { verb_requests, .. } = &report.outcome
-        {
-            verb_requests.sends.iter().for_each(|send| touches |= 1 << key_index(&send.key));
-        }
-        touches
+        self.request.touches().iter().fold(0, |touches, target| touches | (1 << key_index(&target.key)))
     }
 
-    /// `Request::is_short`.
+    /// True if one statement may carry out the request. A verb's own transaction is never a single statement.
     pub fn is_short(&self) -> bool {
-        self.tries == 0
-            && match &self.kind {
-                RequestKind::Send(_) => true,
-                RequestKind::Complete(report) => !report.own_tx && report.outcome.sends().is_empty(),
-                RequestKind::Fire(_) | RequestKind::Operate(_) | RequestKind::Deliver(_) => false,
-            }
-    }
-
-    pub fn is_alone(&self) -> bool {
-        matches!(&self.kind, RequestKind::Complete(report) if report.own_tx)
+        !self.own_tx && self.request.is_short()
     }
 }
 

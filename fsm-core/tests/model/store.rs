@@ -1,10 +1,11 @@
-//! The store as values: the tables of `migrations/`, and the statements of `store/{lock,claim,sessions,timers}.rs`.
+//! The store as values: the tables of `migrations/`, and the statements of `fsm-store/src/{lock,claim,sessions,timers}.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fsm_core::call::{Attempt, AttemptState};
 use fsm_core::changes::{Note, NoteKind, Request, Timer, Waiting, Waits};
+use fsm_core::commit::rows::{KnownCall, Place, RowSnapshot, RowVersion};
 use fsm_core::decide::inbox::Inbox;
 use fsm_core::decide::send::SendOutcome;
 use fsm_core::ids::{CallId, InstanceId, SessionId, TimerId};
@@ -12,7 +13,7 @@ use fsm_core::instance::Instance;
 use fsm_core::process::ProcessIdentity;
 use fsm_core::time::Timestamp;
 
-use super::queue::Seen;
+use super::database::is_open_or_exhausted;
 use super::variant::Variant;
 
 /// An attempt with its payload: the open one of an instance, which its row holds, or a row of `fsm_async_calls`.
@@ -38,7 +39,7 @@ pub struct Store {
     pub requests: BTreeMap<(InstanceId, String), Request>,
     pub notes: Vec<Note>,
     /// The events that wait for room, in the order of their numbers.
-    pub outbox: Vec<super::outbox::Waiting>,
+    pub outbox: Vec<super::outbox::Delayed>,
     /// The end of the lease of each session.
     pub sessions: BTreeMap<SessionId, Timestamp>,
     /// The process of each session.
@@ -57,11 +58,25 @@ impl Store {
     }
 
     /// `lock::see` for one instance.
-    pub fn see(&self, key: &str) -> Option<Seen> {
+    pub fn see(&self, key: &str, row_version: RowVersion) -> Option<RowSnapshot> {
         let instance = Arc::new(self.instance(key)?.clone());
-        let has_timer = self.timers.values().any(|(timer, _)| timer.instance == instance.id && timer.state.is_some());
-        let row_version = instance.row_version;
-        Some(Seen { instance, has_timer, row_version, file_version: None })
+        let newest = instance.newest.filter(|_| is_open_or_exhausted(&instance)).and_then(|newest| self.attempt(newest));
+        Some(RowSnapshot { newest: newest.cloned().map(Arc::new), has_timer: self.has_timer(instance.id), instance, row_version })
+    }
+
+    /// True if the instance has a timer of its state or a wake-up.
+    pub fn has_timer(&self, instance: InstanceId) -> bool {
+        self.timers.values().any(|(timer, _)| timer.instance == instance && (timer.state.is_some() || timer.is_wake()))
+    }
+
+    /// `lock::known` for one call.
+    pub fn known_call(&self, call: CallId) -> Option<KnownCall> {
+        let place = match self.known(call)? {
+            SendOutcome::Started => Place::Call,
+            SendOutcome::Scheduled => Place::Timer,
+            _ => Place::Inbox,
+        };
+        Some(KnownCall { call, instance: InstanceId(uuid::Uuid::nil()), place })
     }
 
     /// `lock::attempts` for one attempt.

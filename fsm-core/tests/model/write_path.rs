@@ -1,4 +1,4 @@
-//! The write path, mirroring `store/write.rs`: the guards first, then all changes of one decision, under the unique constraints of the
+//! The write path, mirroring `fsm-store/src/write.rs`: the guards first, then all changes of one decision, under the unique constraints of the
 //! schema.
 
 use std::collections::BTreeMap;

@@ -88,7 +88,7 @@ impl Mood {
             return match () {
                 () if process.has_renewed || self.random.one_in(3) => Act::LookForOrphans,
                 // A commit may renew the lease.
-                () if !process.batch_commits.is_empty() && self.random.one_in(2) => Act::Finish { which: 0, end: End::Commits },
+                () if !process.commits_in_flight.is_empty() && self.random.one_in(2) => Act::Finish { which: 0, end: End::Commits },
                 () if !process.queue.is_empty() && self.random.one_in(2) => Act::Begin { most: 3, grants: true, how: self.how },
                 () => Act::Renew,
             };
@@ -102,7 +102,7 @@ impl Mood {
         if self.operators && self.random.one_in(8) {
             return self.operate();
         }
-        if !process.batch_commits.is_empty() && self.random.one_in(2) {
+        if !process.commits_in_flight.is_empty() && self.random.one_in(2) {
             return Act::Finish { which: self.random.below(2), end: self.end() };
         }
         if !process.queue.is_empty() && self.random.below(4) > 0 {

@@ -1,4 +1,4 @@
-//! The invariants I1 to I19 over the model, as `INVARIANTS` of `store/sql/invariants.rs` states them over the tables.
+//! The invariants I1 to I19 over the model, as `INVARIANTS` of `fsm-store/src/sql/invariants.rs` states them over the tables.
 
 use fsm_core::call::{Attempt, AttemptState as State};
 use fsm_core::changes::NoteKind;

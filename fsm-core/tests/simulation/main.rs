@@ -162,7 +162,7 @@ must_fail! {
     a_snapshot_of_another_file_version_is_found: SnapshotOfAnotherFileVersion breaks PlaceGivenOnce, also LOST_UPDATE;
     a_stale_request_that_is_answered_is_found: StaleAnswered breaks AcknowledgedIsKept, also &[NotReturnedOnceBegun];
     a_stale_snapshot_that_is_used_again_is_found: StaleUsedAgain breaks I1, also LOST_UPDATE;
-    an_attempt_that_is_not_appended_is_found: AttemptNotAppended breaks I9, also &[AcknowledgedIsKept];
+    an_attempt_that_is_not_appended_is_found: AttemptNotAppended breaks I9, also &[I6, AcknowledgedIsKept];
     a_log_apart_from_its_attempts_is_found: LogApart breaks I19, also &[];
     a_log_that_is_trimmed_too_early_is_found: LogTrimmedTooEarly breaks I19, also &[];
     a_snapshot_that_is_taken_early_is_found: SnapshotTakenEarly breaks I13, also LOST_UPDATE;

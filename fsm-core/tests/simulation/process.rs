@@ -10,7 +10,10 @@ use fsm_core::ids::{CallId, InstanceId, SessionId};
 use fsm_core::process::ProcessIdentity;
 use fsm_core::time::Timestamp;
 
-use crate::model::queue::{BatchCommit, KEYS, Request, RequestKind, Seen};
+use fsm_core::commit::rows::CachedSnapshot;
+
+use crate::model::commit::Commit;
+use crate::model::queue::{KEYS, Request};
 
 /// The lease duration.
 pub const LEASE: Duration = Duration::from_secs(8);
@@ -29,10 +32,10 @@ pub struct Process {
     /// True if the lease was renewed since the database was last down.
     pub has_renewed: bool,
     pub queue: Vec<Request>,
-    pub batch_commits: Vec<BatchCommit>,
+    pub commits_in_flight: Vec<Commit>,
     pub running: Vec<Running>,
     /// The snapshot cache.
-    pub cache: [Option<Seen>; KEYS.len()],
+    pub cache: [Option<CachedSnapshot>; KEYS.len()],
     /// The attempts that were held and not running at the last check.
     pub idle_attempts: Vec<Attempt>,
     /// The rows of its log at that check, and the instances in which it executed an attempt then.
@@ -79,7 +82,7 @@ impl Process {
             is_disturbed: false,
             has_renewed: false,
             queue: Vec::new(),
-            batch_commits: Vec::new(),
+            commits_in_flight: Vec::new(),
             running: Vec::new(),
             cache: Default::default(),
             idle_attempts: Vec::new(),
@@ -104,9 +107,5 @@ impl Process {
 
     pub fn runs(&self, id: (CallId, u32)) -> bool {
         self.running.iter().any(|running| (running.attempt.call, running.attempt.number) == id)
-    }
-
-    pub fn put(&mut self, key: usize, kind: RequestKind) {
-        self.queue.push(Request { key, kind, tries: 0, cached: None });
     }
 }

@@ -6,7 +6,7 @@ use fsm_core::call::AttemptState;
 use fsm_core::decide::operate::Act as Operating;
 use fsm_core::time::Timestamp;
 
-use crate::model::batch_commit::INBOX;
+use crate::model::commit::INBOX;
 use crate::model::promise::{Broken, Promise};
 use crate::model::queue::key_index;
 use crate::process::LEASE;
@@ -55,7 +55,7 @@ pub fn bring_to_rest(world: &mut World) -> Result<(), Broken> {
 fn work(world: &mut World, p: usize) -> Result<bool, Broken> {
     let process = &world.processes[p];
     let now = world.clock(p);
-    let act = if !process.batch_commits.is_empty() {
+    let act = if !process.commits_in_flight.is_empty() {
         Act::Finish { which: 0, end: End::Commits }
     } else if !process.queue.is_empty() {
         Act::Begin { most: 2, grants: true, how: How::AtOnce }

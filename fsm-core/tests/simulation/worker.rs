@@ -1,15 +1,17 @@
 //! The background work of a process, mirroring `finder.rs`, `sweeper.rs`, `session.rs` and the graceful shutdown in `worker.rs`.
 
+use std::sync::Arc;
+
 use fsm_core::call::Attempt;
+use fsm_core::commit::rows::{CachedSnapshot, RowVersion};
 use fsm_core::ids::SessionId;
 use fsm_core::outcome::{Outcome, Problem};
 use fsm_core::process::{ProcessIdentity, ProcessLookup};
 use fsm_core::retry::RetryAdvice;
 use fsm_core::time::Timestamp;
 
-use crate::model::batch_commit::Run;
 use crate::model::promise::{Broken, Promise};
-use crate::model::queue::{KEYS, Origin, Report, RequestKind, key_index};
+use crate::model::queue::{KEYS, Origin, Request, key_index};
 use crate::model::variant::Variant;
 use crate::process::{LEASE, Life, Process, Running};
 use crate::step::End;
@@ -45,8 +47,10 @@ impl World {
                         .broken(format!("an attempt of `{}` is claimed, and is of no instance", row.attempt.verb));
                 }
                 let key = self.model.store.key_of(row.attempt.instance).to_owned();
-                self.processes[p].cache[key_index(&key)] = self.model.store.see(&key);
-                self.run(p, Run { attempt: row.attempt, grant: row.grant })?;
+                let seen = self.model.store.see(&key, RowVersion::Row);
+                let cached = seen.and_then(|seen| CachedSnapshot::of(&Arc::clone(&seen.instance), Some(seen)));
+                self.processes[p].cache[key_index(&key)] = cached;
+                self.run(p, row.attempt, row.grant)?;
             }
         }
         Ok(())
@@ -59,7 +63,8 @@ impl World {
         }
         for timer in self.model.store.due_timers(self.clock(p)) {
             let key = key_index(self.model.store.key_of(timer.instance));
-            self.processes[p].put(key, RequestKind::Fire(Box::new(timer)));
+            let request = Request::fire(&self.model.machine, key, timer);
+            self.processes[p].queue.push(request);
         }
     }
 
@@ -70,7 +75,8 @@ impl World {
         }
         for key in self.model.store.due_lines(self.clock(p)) {
             let line = self.model.store.line(KEYS[key]).map(|waiting| waiting.outgoing.clone()).collect();
-            self.processes[p].put(key, RequestKind::Deliver(line));
+            let request = Request::deliver(&self.model.machine, key, line);
+            self.processes[p].queue.push(request);
         }
     }
 
@@ -127,7 +133,7 @@ impl World {
             self.model.store.shorten_log(session, &log, executing);
             self.model.is_dirty = true;
         }
-        if !self.processes[p].batch_commits.is_empty() {
+        if !self.processes[p].commits_in_flight.is_empty() {
             return;
         }
         for attempt in std::mem::take(&mut self.processes[p].idle_attempts) {
@@ -167,9 +173,9 @@ impl World {
         let mut under_way = self
             .processes
             .iter()
-            .flat_map(|process| process.batch_commits.iter().flat_map(|batch_commit| &batch_commit.batch).chain(&process.queue));
-        let is_asked = under_way.any(|request| request.tries > 0 && request.touches() & (1 << key) != 0);
-        let is_adrift = self.adrift.iter().any(|(_, batch_commit)| batch_commit.touches & (1 << key) != 0);
+            .flat_map(|process| process.commits_in_flight.iter().flat_map(|commit| &commit.batch).chain(&process.queue));
+        let is_asked = under_way.any(|request| request.request.tries > 0 && request.touches() & (1 << key) != 0);
+        let is_adrift = self.adrift.iter().any(|(_, commit)| commit.touches & (1 << key) != 0);
         if !is_asked && !is_adrift && !self.model.store.timers.values().any(|(timer, _)| timer.instance == id) {
             let gone = self.model.store.prune(id);
             self.model.ledger.pruned.extend(gone);
@@ -179,8 +185,14 @@ impl World {
     fn settle_found(&mut self, p: usize, attempt: Attempt, outcome: Outcome, origin: Origin) {
         let Some(instance) = self.model.store.instances.get(&attempt.instance) else { return };
         let key = key_index(&instance.key);
-        let report = Report { attempt, outcome, origin, own_tx: false };
-        self.processes[p].put(key, RequestKind::Complete(Box::new(report)));
+        self.report(p, key, (attempt, outcome), origin);
+    }
+
+    /// A report goes to the committer of the process.
+    pub fn report(&mut self, p: usize, key: usize, (attempt, outcome): (Attempt, Outcome), origin: Origin) {
+        let fresh = self.model.fresh();
+        let request = Request::complete(&self.model.machine, key, attempt, outcome, origin, fresh);
+        self.processes[p].queue.push(request);
     }
 
     /// `Session::may_sweep`.
@@ -246,8 +258,7 @@ impl World {
         for running in left {
             let failed = Problem { error: "its process was shut down".into(), advice: RetryAdvice::Never };
             let outcome = if running.attempt.retry_state.policy.is_some() { Outcome::Released } else { Outcome::Failure(failed) };
-            let report = Report { attempt: running.attempt, outcome, origin: Origin::ShutDown, own_tx: false };
-            self.processes[p].put(running.key, RequestKind::Complete(Box::new(report)));
+            self.report(p, running.key, (running.attempt, outcome), Origin::ShutDown);
         }
     }
 }

@@ -9,8 +9,9 @@ use fsm_core::time::Timestamp;
 use crate::invariants;
 use crate::machine::machine;
 use crate::model::Model;
+use crate::model::commit::{Commit, Way};
 use crate::model::promise::Broken;
-use crate::model::queue::{BatchCommit, Way};
+
 use crate::model::variant::Variant;
 use crate::process::{LEASE, Process};
 use crate::step::{Act, Step};
@@ -24,7 +25,7 @@ pub struct World {
     pub is_up: bool,
     pub processes: Vec<Process>,
     /// Commits whose processes no longer wait for them, and which may still reach the database.
-    pub adrift: Vec<(usize, BatchCommit)>,
+    pub adrift: Vec<(usize, Commit)>,
     /// The number of processes that were started.
     starts: u64,
 }
@@ -83,7 +84,7 @@ impl World {
         let (is_working, is_able) = (self.is_working(p), self.processes[p].is_alive && !self.processes[p].is_stalled);
         match &step.act {
             Act::Send { .. } | Act::Operate { .. } | Act::EndVerb { .. } if is_able => self.ask(p, &step.act),
-            Act::Begin { most, grants, how } if is_working => self.begin(p, *most, *grants, *how),
+            Act::Begin { most, grants, how } if is_working => return self.begin(p, *most, *grants, *how),
             Act::Finish { which, end } if is_working => return self.finish(p, *which, *end),
             Act::Land { which, commits } => return self.land(*which, *commits),
             Act::SecondHalf if is_working => return self.write_second_half(p),
@@ -132,8 +133,8 @@ impl World {
         let died = std::mem::replace(&mut self.processes[p], dead);
         if adrift && self.is_up {
             // A speculative decision has not reached the database yet.
-            let was_said = |batch_commit: &BatchCommit| !batch_commit.is_undecided() && !matches!(batch_commit.way, Way::Ahead(_));
-            self.adrift.extend(died.batch_commits.into_iter().filter(was_said).map(|batch_commit| (p, batch_commit)));
+            let was_said = |commit: &Commit| !commit.is_undecided() && !matches!(commit.way, Way::Ahead(_));
+            self.adrift.extend(died.commits_in_flight.into_iter().filter(was_said).map(|commit| (p, commit)));
         }
     }
 
@@ -147,8 +148,8 @@ impl World {
         for p in 0..PROCESSES {
             // If a process could not renew its lease between two outages, the database was not the only cause.
             self.processes[p].is_disturbed |= !self.processes[p].has_renewed;
-            for batch_commit in std::mem::take(&mut self.processes[p].batch_commits) {
-                self.put_back(p, batch_commit.batch);
+            for commit in std::mem::take(&mut self.processes[p].commits_in_flight) {
+                self.put_back(p, commit.batch);
             }
         }
     }

@@ -6,9 +6,9 @@ use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
 
-use super::emit;
+use super::aliases;
+use super::declared::Declared;
 use super::graph::{Graph, MachineVerb};
-use super::parse::Declared;
 use crate::names;
 use crate::retry::Retry;
 
@@ -54,7 +54,7 @@ fn a_name_is_one_verb(_: &Declared, graph: &Graph) -> TokenStream {
 }
 
 fn a_verb_keeps_the_machines_record(declared: &Declared, graph: &Graph) -> TokenStream {
-    let record = emit::record(declared);
+    let record = aliases::record(declared);
     let checks = graph.verbs.iter().map(|MachineVerb { verb, .. }| match &record {
         Some(record) => quote_spanned!(verb.span()=> const _: () = ::fsm::__private::keeps::<#verb, #record>();),
         None => quote_spanned!(verb.span()=> const _: () = ::fsm::__private::keeps_nothing::<#verb>();),
@@ -144,7 +144,7 @@ fn a_verb_with_a_checked_context_is_in_one_machine(_: &Declared, graph: &Graph) 
 /// type of the same name.
 fn an_on_block_is_of_one_event(declared: &Declared, graph: &Graph) -> TokenStream {
     let blocks = declared.groups.iter().enumerate().map(|(i, ty)| {
-        let (name, group) = (names::event(ty), emit::group(declared, i));
+        let (name, group) = (names::event(ty), aliases::group(declared, i));
         let states = || graph.verbs.iter().filter(move |state| state.group == Some(i) && !state.is_timed);
         let first = states().next().map_or_else(|| ty.span(), |state| state.verb.span());
         let named = states().enumerate().map(|(n, state)| {
@@ -227,7 +227,7 @@ fn the_default_catch_fits_every_verb(declared: &Declared, graph: &Graph) -> Toke
     let Some(Retry::Policy(policy)) = &declared.retry else { return TokenStream::new() };
     let Some(catch) = &policy.catch else { return TokenStream::new() };
     let name = names::state(catch);
-    let keeps = match &emit::record(declared) {
+    let keeps = match &aliases::record(declared) {
         Some(record) => quote_spanned!(catch.span()=> const _: () = ::fsm::__private::keeps::<__Catch, #record>();),
         None => quote_spanned!(catch.span()=> const _: () = ::fsm::__private::keeps_nothing::<__Catch>();),
     };

@@ -7,9 +7,9 @@ use quote::{format_ident, quote, quote_spanned};
 use syn::Path;
 use syn::spanned::Spanned;
 
+use super::declared::{After, Declared};
 use super::graph::{Graph, MachineVerb};
-use super::parse::{After, Declared};
-use super::{asserts, next, search, state};
+use super::{aliases, asserts, next, search, state};
 use crate::names;
 use crate::retry::{self, Retry};
 
@@ -19,14 +19,14 @@ pub fn machine(declared: &Declared, graph: &Graph, is_sound: bool) -> TokenStrea
     let Declared { attributes, visibility, ident, name, .. } = declared;
     let states = state::expand(declared, graph);
     let state = state::ident(declared);
-    let record = match record(declared) {
+    let record = match aliases::record(declared) {
         Some(record) => quote_spanned!(record.span()=> type Record = #record;),
         None => quote!(
             type Record = ();
         ),
     };
-    let mentioned = mentioned(declared);
-    let verbs = graph.verbs.iter().map(alias);
+    let mentioned = aliases::mentioned(declared);
+    let verbs = graph.verbs.iter().map(aliases::verb);
     let catch = catch(declared);
     let retry::Emitted { policy, entry: retry } = retry::emit(&declared.retry);
     let accepts = if is_sound { accepts(declared, graph) } else { accepts_all(declared) };
@@ -61,33 +61,6 @@ pub fn machine(declared: &Declared, graph: &Graph, is_sound: bool) -> TokenStrea
             ::fsm::__private::inventory::submit! { ::fsm::__private::MachineRef(&__ENTRY) }
         };
     }
-}
-
-/// The alias of the machine's record, so that the compiler reports a wrong type once.
-pub fn record(declared: &Declared) -> Option<Ident> {
-    declared.record.as_ref().map(|ty| format_ident!("__Record", span = ty.span()))
-}
-
-/// The alias of the event type of an `on` block.
-pub fn group(declared: &Declared, i: usize) -> Ident {
-    format_ident!("__Group{i}", span = declared.groups[i].span())
-}
-
-/// The types that the machine names, each mentioned once.
-fn mentioned(declared: &Declared) -> TokenStream {
-    let record = declared.record.as_ref().zip(record(declared)).map(|(ty, alias)| quote_spanned!(ty.span()=> type #alias = #ty;));
-    let groups = declared.groups.iter().enumerate().map(|(i, ty)| {
-        let alias = group(declared, i);
-        quote_spanned!(ty.span()=> #[allow(dead_code)] type #alias = #ty;)
-    });
-    let groups: TokenStream = groups.collect();
-    quote!(#record #groups)
-}
-
-/// The verb's path, mentioned once.
-fn alias(state: &MachineVerb) -> TokenStream {
-    let MachineVerb { path, verb, .. } = state;
-    quote_spanned!(path.span()=> type #verb = #path;)
 }
 
 /// Returns the type of the default policy's catch verb.
@@ -153,7 +126,7 @@ fn due(i: usize) -> Ident {
 }
 
 fn computed_timers(declared: &Declared) -> TokenStream {
-    let (record, name) = match (&declared.record, record(declared)) {
+    let (record, name) = match (&declared.record, aliases::record(declared)) {
         (Some(ty), Some(record)) => (quote!(#record), names::joined(ty)),
         _ => (quote!(()), "()".to_owned()),
     };

@@ -7,7 +7,7 @@ use quote::{format_ident, quote_spanned};
 use syn::Path;
 use syn::spanned::Spanned;
 
-use super::parse::Declared;
+use super::declared::Declared;
 use crate::names;
 
 /// A verb of the machine: it enters the state of its name, or carries out internal transitions.

@@ -3,8 +3,8 @@
 use proc_macro2::TokenStream;
 use quote::quote_spanned;
 
+use super::declared::Declared;
 use super::graph::{Graph, MachineVerb};
-use super::parse::Declared;
 use crate::names;
 
 /// Returns the implementations for all verbs: after a verb that enters a state, the instance takes what the edges out of the state accept.

@@ -2,87 +2,20 @@
 
 mod edges;
 mod keeps;
-
-use std::time::Duration;
+mod words;
 
 use proc_macro2::{TokenStream, TokenTree};
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
-use syn::{Attribute, Ident, LitStr, Path, Token, Type, Visibility, braced, parenthesized, token};
+use syn::{Attribute, Ident, LitStr, Token, Type, braced, parenthesized, token};
 
+use super::declared::{Declared, Start};
 use crate::mistake::Mistakes;
 use crate::names;
 use crate::retry::{self, Retry};
 use edges::{edges_of, separated};
 use keeps::keeps;
-
-/// The words that statements begin with.
-const WORDS: [&str; 5] = ["start", "end", "on", "keeps", "retry"];
-
-/// What is expected where no statement begins.
-const STATEMENTS: &str = "expected a statement: `start a;`, `a -> b | c;`, `any(a, b) -> c;`, `a after \"30m\" -> b;`, \
-    `a stays on b;`, `a -> b interrupts;`, `on Event { a -> b; }`, `end a, b;`, `keeps Record;`, \
-    `keeps Record, search(a, b);` or `retry(3, \"1s\");`";
-
-/// A machine as it was written.
-pub struct Declared {
-    pub attributes: Vec<Attribute>,
-    pub visibility: Visibility,
-    pub ident: Ident,
-    /// The name in the database.
-    pub name: LitStr,
-    pub retry: Option<Retry>,
-    pub record: Option<Type>,
-    /// The fields of the record under `search(…)`.
-    pub search: Vec<Ident>,
-    /// The search field under `fair_by`.
-    pub fair_by: Option<Ident>,
-    pub starts: Vec<Start>,
-    pub edges: Vec<Edge>,
-    pub stays: Vec<Stay>,
-    pub ends: Vec<Path>,
-    /// The event type of each `on` block.
-    pub groups: Vec<Type>,
-    /// True if every statement could be read.
-    pub is_whole: bool,
-    /// The words in the statements that could not be read. They may be states.
-    pub skipped: Vec<String>,
-}
-
-/// A state that an instance can begin in.
-pub struct Start {
-    pub state: Path,
-    /// The `on` block of the start.
-    pub group: Option<usize>,
-}
-
-/// One edge; `any(…)` and `|` declare several.
-pub struct Edge {
-    pub from: Path,
-    pub to: Path,
-    pub after: Option<After>,
-    /// True if its event does not wait for a retry, nor for an operator.
-    pub interrupts: bool,
-    /// The `on` block of the edge.
-    pub group: Option<usize>,
-}
-
-/// One internal transition: `active stays on noted`.
-pub struct Stay {
-    pub state: Path,
-    pub verb: Path,
-    /// The `on` block of the internal transition.
-    pub group: Option<usize>,
-}
-
-/// The wait of a timer.
-#[derive(Clone)]
-pub enum After {
-    /// `after "30m"`. It has no duration if the text could not be read.
-    Fixed(Option<Duration>),
-    /// `after trial_length`: a function of the record.
-    Computed(Path),
-}
+use words::{begins, peek_word};
 
 /// Parses the machine. Statements that cannot be read are left out and reported as mistakes.
 pub fn parse(tokens: TokenStream, mistakes: &mut Mistakes) -> syn::Result<Declared> {
@@ -277,20 +210,4 @@ fn group(event: Type, declared: &mut Declared, mistakes: &mut Mistakes) -> usize
     }
     declared.groups.push(event);
     declared.groups.len() - 1
-}
-
-fn peek_word(input: ParseStream<'_>, word: &str) -> bool {
-    input.cursor().ident().is_some_and(|(ident, _)| ident == word)
-}
-
-/// True if a statement begins with this keyword. A state may have the same name.
-fn begins(input: ParseStream<'_>, word: &str) -> bool {
-    let is_state = input.peek2(Token![->]) || input.peek2(Token![::]) || {
-        let next = input.cursor().ident().and_then(|(_, rest)| rest.ident());
-        let is_before_a_wait = |rest: syn::buffer::Cursor<'_>| rest.literal().is_some() || rest.ident().is_some();
-        next.is_some_and(|(ident, rest)| {
-            (ident == "after" && is_before_a_wait(rest)) || (ident == "stays" && rest.ident().is_some_and(|(on, _)| on == "on"))
-        })
-    };
-    peek_word(input, word) && !is_state
 }

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fsm_core::check::Place;
+use fsm_core::check::Location;
 use quote::ToTokens;
 
+use super::declared::Declared;
 use super::graph::Graph;
-use super::parse::Declared;
 use crate::mistake::Mistakes;
 use crate::names;
 
@@ -27,13 +27,13 @@ pub fn check(declared: &Declared, graph: &Graph, mistakes: &mut Mistakes) {
 /// Applies the rules of `fsm-core` and reports their mistakes at the tokens.
 fn the_graph_is_sound(declared: &Declared, graph: &Graph, mistakes: &mut Mistakes) {
     for mistake in fsm_core::check::check(&graph.names) {
-        let at: &dyn ToTokens = match mistake.place {
-            Place::Graph => &declared.ident,
-            Place::Start(i) => &declared.starts[i].state,
-            Place::EdgeFrom(i) => &declared.edges[i].from,
-            Place::EdgeTo(i) => &declared.edges[i].to,
-            Place::Stay(i) => &declared.stays[i].state,
-            Place::End(i) => &declared.ends[i],
+        let at: &dyn ToTokens = match mistake.location {
+            Location::Graph => &declared.ident,
+            Location::Start(i) => &declared.starts[i].state,
+            Location::EdgeFrom(i) => &declared.edges[i].from,
+            Location::EdgeTo(i) => &declared.edges[i].to,
+            Location::Stay(i) => &declared.stays[i].state,
+            Location::End(i) => &declared.ends[i],
         };
         mistakes.add(at, mistake.message, mistake.help);
     }

@@ -4,8 +4,8 @@ use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
 
-use super::emit;
-use super::parse::Declared;
+use super::aliases;
+use super::declared::Declared;
 use crate::{names, retry};
 
 /// The entry of the search fields.
@@ -19,7 +19,7 @@ pub fn entry(declared: &Declared) -> TokenStream {
 
 /// The function that returns the values of the search fields, from the encoded record.
 pub fn function(declared: &Declared) -> Option<TokenStream> {
-    let record = emit::record(declared).filter(|_| !declared.search.is_empty())?;
+    let record = aliases::record(declared).filter(|_| !declared.search.is_empty())?;
     let name = declared.record.as_ref().map(names::joined);
     let values = declared.search.iter().map(|field| quote_spanned!(field.span()=> ::fsm::__private::search_value(&__record.#field)));
     Some(quote! {

@@ -6,8 +6,8 @@ use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote};
 use syn::ext::IdentExt;
 
+use super::declared::Declared;
 use super::graph::{Graph, MachineVerb};
-use super::parse::Declared;
 use crate::names;
 
 /// Returns the name of the enum: `PaymentState` for `Payment`.

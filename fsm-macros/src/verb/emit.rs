@@ -162,55 +162,17 @@ fn entry(function: &Function, head: &Head, options: &Options, retry: &TokenStrea
 
 /// Returns the function that runs one attempt.
 fn run(ident: &Ident, head: &Head, options: &Options, event: &str, retry: &Option<Retry>) -> TokenStream {
-    let ctx = local("ctx");
-    let input = local("input");
-    let record = local("record");
-    let mut reads = TokenStream::new();
-    let mut arguments = Vec::new();
-    let mut kept = quote!(::core::result::Result::Ok(::core::option::Option::None));
-    for (i, Parameter { ty, kind }) in head.parameters.iter().enumerate() {
-        let at = ty.span();
-        match kind {
-            Kind::Ctx(None) => arguments.push(quote!(#ctx)),
-            Kind::Ctx(Some(verb)) => arguments.push(quote_spanned!(at=> &mut ::fsm::__private::checked::<#verb>(#ctx))),
-            Kind::Record(ty) => {
-                let name = names::joined(ty);
-                reads.extend(quote_spanned!(at=> let mut #record = ::fsm::__private::decode_record::<#ty>(#name, #input.record)?;));
-                arguments.push(quote!(&mut #record));
-                kept = quote_spanned!(at=> ::fsm::__private::encode_record::<#ty>(#name, &#record));
-            }
-            Kind::Data(ty) => {
-                let data = local(&format!("data_{i}"));
-                reads.extend(quote_spanned!(at=> let #data = ::fsm::__private::data::<#ty>(&*#ctx);));
-                arguments.push(quote!(#data));
-            }
-            _ => {
-                let value = local("event");
-                reads.extend(quote_spanned!(at=> let #value = ::fsm::__private::decode_event::<#ty>(#event, #input.event)?;));
-                arguments.push(quote!(#value));
-            }
-        }
-    }
+    let (ctx, input) = (local("ctx"), local("input"));
+    let Arguments { reads, passed, kept } = arguments(&head.parameters, event, &ctx, &input);
     // The compiler's errors about these two variables are about the return type, so they have its location.
     let at = head.returns.span();
     let (outcome, error) = (Ident::new("__outcome", at), Ident::new("__error", at));
     let call = match options.is_blocking {
-        true => quote_spanned!(ident.span()=> #ident(#(#arguments),*)),
-        false => quote_spanned!(ident.span()=> ::fsm::__private::assert_send(#ident(#(#arguments),*)).await),
+        true => quote_spanned!(ident.span()=> #ident(#(#passed),*)),
+        false => quote_spanned!(ident.span()=> ::fsm::__private::assert_send(#ident(#(#passed),*)).await),
     };
     let returned = quote_spanned!(at=> ::fsm::__private::returned(#outcome));
-    let failed = quote_spanned!(at=> (&&::fsm::__private::Thrown::new(#error)).failure());
-    let failed = match retry {
-        Some(Retry::Policy(policy)) if policy.give_up_if.is_some() => {
-            let (function, is_final) = (&policy.give_up_if, local("is_final"));
-            let judged = quote_spanned!(function.span()=> ::fsm::__private::give_up_if(&#error, #function));
-            quote!({
-                let #is_final = #judged;
-                ::fsm::__private::judged(#failed, #is_final)
-            })
-        }
-        _ => failed,
-    };
+    let failed = failed(&error, retry);
     let run = format_ident!("__run");
     let body = quote! {
         #reads
@@ -231,6 +193,60 @@ fn run(ident: &Ident, head: &Head, options: &Options, event: &str, retry: &Optio
             #body
         }
     }
+}
+
+/// The arguments of the call of the verb.
+struct Arguments {
+    /// The statements that decode the input.
+    reads: TokenStream,
+    /// An expression for each parameter.
+    passed: Vec<TokenStream>,
+    /// The expression for the encoded record after the call.
+    kept: TokenStream,
+}
+
+fn arguments(parameters: &[Parameter], event: &str, ctx: &Ident, input: &Ident) -> Arguments {
+    let record = local("record");
+    let mut reads = TokenStream::new();
+    let mut passed = Vec::new();
+    let mut kept = quote!(::core::result::Result::Ok(::core::option::Option::None));
+    for (i, Parameter { ty, kind }) in parameters.iter().enumerate() {
+        let at = ty.span();
+        match kind {
+            Kind::Ctx(None) => passed.push(quote!(#ctx)),
+            Kind::Ctx(Some(verb)) => passed.push(quote_spanned!(at=> &mut ::fsm::__private::checked::<#verb>(#ctx))),
+            Kind::Record(ty) => {
+                let name = names::joined(ty);
+                reads.extend(quote_spanned!(at=> let mut #record = ::fsm::__private::decode_record::<#ty>(#name, #input.record)?;));
+                passed.push(quote!(&mut #record));
+                kept = quote_spanned!(at=> ::fsm::__private::encode_record::<#ty>(#name, &#record));
+            }
+            Kind::Data(ty) => {
+                let data = local(&format!("data_{i}"));
+                reads.extend(quote_spanned!(at=> let #data = ::fsm::__private::data::<#ty>(&*#ctx);));
+                passed.push(quote!(#data));
+            }
+            _ => {
+                let value = local("event");
+                reads.extend(quote_spanned!(at=> let #value = ::fsm::__private::decode_event::<#ty>(#event, #input.event)?;));
+                passed.push(quote!(#value));
+            }
+        }
+    }
+    Arguments { reads, passed, kept }
+}
+
+/// Returns the failure for the verb's error. `give_up_if` may make it permanent.
+fn failed(error: &Ident, retry: &Option<Retry>) -> TokenStream {
+    let failed = quote_spanned!(error.span()=> (&&::fsm::__private::Thrown::new(#error)).failure());
+    let Some(Retry::Policy(policy)) = retry else { return failed };
+    let Some(function) = &policy.give_up_if else { return failed };
+    let is_final = local("is_final");
+    let judged = quote_spanned!(function.span()=> ::fsm::__private::give_up_if(&#error, #function));
+    quote!({
+        let #is_final = #judged;
+        ::fsm::__private::judged(#failed, #is_final)
+    })
 }
 
 /// Returns a local variable that cannot collide with a name of the user.

@@ -7,13 +7,13 @@ use std::time::{Duration, SystemTime};
 
 use fsm_core::duration::display;
 use fsm_core::time::Timestamp;
+use fsm_store::database_facts;
+use fsm_store::sessions;
 
 use super::Admin;
 use crate::drift;
 use crate::error::Error;
 use crate::failure::Unreadable;
-use crate::store::database_facts;
-use crate::store::sessions;
 
 /// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

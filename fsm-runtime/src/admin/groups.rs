@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use fsm_core::time::Timestamp;
+use fsm_store::overview::Failing;
 
 use super::Admin;
 use crate::error::Error;
-use crate::store::overview::Failing;
 
 /// The number of instances that one read returns.
 const PAGE: u32 = 500;

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use fsm_core::limit::{Limit, Rate};
+use fsm_store::limits::{self, ShownLimit};
 
 use super::Admin;
 use crate::error::{Error, ErrorKind};
-use crate::store::limits::{self, ShownLimit};
 
 /// The maximum count of the calls that run under a limit, and of those that wait for it.
 pub const MOST_COUNTED: u32 = 10_000;

@@ -3,9 +3,17 @@
 use std::sync::Arc;
 
 use fsm_core::call::Attempt;
+use fsm_core::commit::rows::Target;
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::instance::Status;
 use fsm_core::trace::TraceContext;
+use fsm_store::acts::{self, OperatorAct};
+use fsm_store::family::{self, Relative};
+use fsm_store::outbox::{self, FullInbox};
+use fsm_store::overview::{self, Coming, Failing, InboxEvent, Overdue, PendingTimer, RejectedCount, RejectedEvent, Retrying, Times};
+use fsm_store::pages::{self, After, Found, PageFilter, Unreadable};
+use fsm_store::traces;
+use fsm_store::view as rows;
 
 use super::Admin;
 use crate::data_protection::Owner;
@@ -16,23 +24,16 @@ use crate::handle::instance_view::{InstanceView, calls_of, with_calls};
 use crate::handle::watch::InstanceWatch;
 use crate::redact::Redactable;
 use crate::search;
-use crate::store::acts::{self, OperatorAct};
-use crate::store::family::{self, Relative};
-use crate::store::lock::Target;
-use crate::store::outbox::{self, FullInbox};
-use crate::store::overview::{self, Coming, Failing, InboxEvent, Overdue, PendingTimer, RejectedCount, RejectedEvent, Retrying, Times};
-use crate::store::traces;
-use crate::store::view::{self as rows, After, Found, PageFilter, Unreadable};
 
 /// The events of the outbox that wait for one instance are counted no further.
 const MOST_COUNTED: u32 = 10_000;
 
-/// The maximum number of children of a story.
+/// The maximum number of children in the details of an instance.
 const CHILDREN: u32 = 100;
 
 /// All that is known of one instance.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Story {
+pub struct InstanceDetails {
     /// The instance as it is now.
     pub seen: InstanceView,
     /// The oldest children, at most 100.
@@ -71,9 +72,10 @@ impl Admin {
             .read(|| async {
                 let mut reader = self.engine.store.reader().await?;
                 let conn = &mut reader.conn();
-                search::check(conn, &self.machine(machine)?.machine, filter).await?;
-                let Found { rows, mut unreadable, next, was_cut } = rows::page(conn, machine, filter).await?;
-                let with = with_calls(conn, rows, &self.engine.catalog, &self.engine.data_protection).await?;
+                let known = &self.machine(machine)?.machine;
+                search::check(conn, known, filter).await?;
+                let Found { rows, mut unreadable, next, was_cut } = pages::page(conn, machine, filter).await?;
+                let with = with_calls(conn, rows, &known.search, &self.engine.data_protection).await?;
                 unreadable.extend(with.unreadable);
                 Ok(Listed { instances: with.instances.into_iter().map(|seen| self.shown(seen)).collect(), unreadable, next, was_cut })
             })
@@ -81,7 +83,7 @@ impl Admin {
     }
 
     /// All that is known of one instance. Returns an `is_not_found` error if there is none.
-    pub async fn story(&self, machine: &str, key: &str) -> Result<Story, Error> {
+    pub async fn details(&self, machine: &str, key: &str) -> Result<InstanceDetails, Error> {
         encode::check_key(key)?;
         self.engine.read(|| self.look_at(machine, key)).await
     }
@@ -94,7 +96,7 @@ impl Admin {
         found.map(|found| found.instance.id).ok_or_else(|| Error::not_found(machine, key))
     }
 
-    async fn look_at(&self, machine: &str, key: &str) -> Result<Story, Error> {
+    async fn look_at(&self, machine: &str, key: &str) -> Result<InstanceDetails, Error> {
         let mut reader = self.engine.store.reader().await?;
         let conn = &mut reader.conn();
         let row = rows::find(conn, machine, key).await?.ok_or_else(|| Error::not_found(machine, key))?;
@@ -108,12 +110,13 @@ impl Admin {
         let newest = row.newest.filter(|_| row.is_open);
         let back = |by: u32| newest.and_then(|(call, number)| attempts.iter().find(|one| one.call == call && one.number + by == number));
         let (live, before) = (back(0), back(1));
-        let fields = search::fields_of(conn, &self.engine.catalog, [&row]).await?.remove(&row.id).unwrap_or_default();
+        let fields =
+            search::fields_of(conn, self.engine.catalog.search_fields(machine), &[row.id]).await?.remove(&row.id).unwrap_or_default();
         let mut seen = InstanceView { fields, ..InstanceView::new(row, live, before, &self.engine.data_protection) };
         seen.read_family(conn).await?;
         let children = family::first_children(conn, &seen.row, CHILDREN).await?;
         let trace = traces::of(conn, newest_call.as_slice()).await?.into_values().next();
-        Ok(Story { seen: self.shown(seen), children, inbox, full_inbox, trace, timers, entries, attempts })
+        Ok(InstanceDetails { seen: self.shown(seen), children, inbox, full_inbox, trace, timers, entries, attempts })
     }
 
     /// The instance as it is now, and then after each change that is seen, until the instance has ended.

@@ -3,13 +3,13 @@
 use std::fmt;
 
 use fsm_core::time::Timestamp;
+use fsm_store::schedules::{self, ScheduleRow};
 
 use super::Admin;
 use crate::encode;
 use crate::error::{Error, ErrorKind};
 use crate::schedule::calendar::{Calendar, Timetable};
-use crate::schedule::declaring::UNDECLARED_AFTER;
-use crate::store::schedules::{self, ScheduleRow};
+use crate::schedule::declaring::{UNDECLARED_AFTER, is_declared};
 
 /// The state of a schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,14 +37,14 @@ pub enum ScheduleAct {
     Forget,
 }
 
-impl ScheduleRow {
-    /// The state of the schedule.
-    pub fn state(&self, now: Timestamp) -> ScheduleState {
-        if !self.is_declared(now) {
+impl ScheduleState {
+    /// The state of a schedule at `now`.
+    pub fn of(schedule: &ScheduleRow, now: Timestamp) -> ScheduleState {
+        if !is_declared(schedule, now) {
             ScheduleState::Undeclared
-        } else if self.paused {
+        } else if schedule.paused {
             ScheduleState::Paused
-        } else if self.failed_at.is_some() && self.failed_at >= self.last_at {
+        } else if schedule.failed_at.is_some() && schedule.failed_at >= schedule.last_at {
             ScheduleState::Failing
         } else {
             ScheduleState::Active

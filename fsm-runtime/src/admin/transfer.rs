@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use fsm_core::time::Timestamp;
+use fsm_store::migrate;
+use fsm_store::transfer::{self, Field, Kind, Page, Place, TABLES, Unreadable};
+use fsm_store::tx::Tx;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use super::{Admin, Opened, Opening};
 use crate::error::{Error, ErrorKind};
-use crate::store::migrate;
-use crate::store::transfer::{self, Field, Kind, Page, Place, TABLES, Unreadable};
-use crate::store::tx::Tx;
 
 /// The version of the line format.
 const SHAPE: i64 = 1;

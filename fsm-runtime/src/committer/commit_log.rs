@@ -1,15 +1,25 @@
 //! Logs the results of commits with `tracing`, after the commit. The worker logs when an attempt is claimed, starts and ends.
 
+use fsm_core::commit::instance_key::InstanceKey;
+use fsm_core::commit::outcome::{After, RejectedEvent};
+use fsm_core::commit::request::{Reply, Report, RequestKind};
 use fsm_core::decide::send::SendOutcome;
 use fsm_core::outcome::Outcome;
 use tracing::{debug, error, info, warn};
 
-use super::commit_outcome::{After, CommitOutcome};
-use super::request::{InstanceKey, Reply, Report, Request, RequestKind};
+use super::environment::CommitOutcome;
+use super::request::Request;
 use crate::data_protection::{DataProtection, Owner};
 
 /// Logs a request that was carried out.
 pub(super) fn log(request: &Request, commit_outcome: &CommitOutcome, data_protection: &DataProtection) {
+    for RejectedEvent { target, event, refusal, .. } in &commit_outcome.rejected {
+        let InstanceKey { machine, key, .. } = target;
+        match &request.kind {
+            RequestKind::Deliver => warn!(%machine, %key, event, %refusal, "an event of the outbox was refused"),
+            _ => warn!(%machine, %key, event, %refusal, "an event sent by a verb was refused"),
+        }
+    }
     match (&request.kind, &commit_outcome.reply) {
         (RequestKind::Send(send), Some(Ok(Reply::Sent { call, outcome, .. }))) if *outcome != SendOutcome::Duplicate => {
             let InstanceKey { machine, key, .. } = &request.target;
@@ -40,7 +50,7 @@ fn log_completion(
             "its worker is gone".into()
         }
         Outcome::Success { verb_requests, .. } => {
-            for sent in verb_requests.sends.iter().filter(|sent| !commit_outcome.rejected.contains(&sent.id)) {
+            for sent in verb_requests.sends.iter().filter(|sent| !commit_outcome.rejected.iter().any(|rejected| rejected.call == sent.id)) {
                 debug!(machine = sent.machine, key = sent.key, event = sent.event.name, call = %sent.id, by = %call, "sent");
             }
             return;

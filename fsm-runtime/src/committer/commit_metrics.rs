@@ -1,9 +1,11 @@
 //! Counts the results of commits for the metrics, after the commit. The worker counts its attempts; lost attempts are counted here.
 
+use fsm_core::commit::outcome::After;
+use fsm_core::commit::request::{Reply, RequestKind};
 use fsm_core::outcome::Outcome;
 
-use super::commit_outcome::{After, CommitOutcome};
-use super::request::{Reply, Request, RequestKind};
+use super::environment::CommitOutcome;
+use super::request::Request;
 use crate::catalog::Catalog;
 use crate::metrics::AttemptOutcome;
 

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fsm_core::instance::Status;
+use fsm_core::commit::instance_key::InstanceKey;
+use fsm_core::commit::outcome::{ChangedInstance, Run};
+use fsm_store::claim::Claimed;
+use fsm_store::error::StoreError;
 
-use super::commit_outcome::{ChangedInstance, CommitOutcome, Run};
-use super::request::{InstanceKey, Request};
+use super::environment::CommitOutcome;
+use super::request::Request;
 use super::{commit_log, commit_metrics};
 use crate::engine::Engine;
 use crate::guard;
-use crate::store::error::StoreError;
-use crate::store::lock::{CachedSnapshot, RowSnapshot};
 use crate::supervise;
 
 impl Engine {
@@ -51,9 +52,11 @@ impl Engine {
             self.notify_interrupt();
         }
         self.note_families(&commit_outcome.moved, &commit_outcome.families);
-        for Run { target, claimed, permit } in commit_outcome.runs {
-            let permit = permit.or_else(|| request.take_permit());
-            self.run(target, claimed, permit);
+        for Run { target, instance, attempt, payload, trace, slot } in commit_outcome.runs {
+            // Only a first attempt is handed off.
+            let claimed = Claimed { instance, attempt, payload, last_error: None, seen: None, policy_error: None, trace };
+            let slot = slot.or_else(|| request.take_permit());
+            self.run(target, claimed, slot);
         }
         commit_outcome.moved.iter().for_each(|moved| self.remember(moved));
         request.answer(reply);
@@ -61,16 +64,7 @@ impl Engine {
 
     /// Caches the snapshot that a commit left of an instance if the next request for it is likely to come to this process.
     fn remember(&self, moved: &ChangedInstance) {
-        let ChangedInstance { target, instance, newest, has_timer, row_version } = moved;
-        let executes_here =
-            || instance.newest.is_some_and(|newest| self.work.as_ref().is_some_and(|work| work.running().contains_key(&newest)));
-        let is_worth_it = instance.status == Status::Running && (!instance.is_open || executes_here());
-        let seen = row_version.map(|row_version| RowSnapshot {
-            instance: Arc::clone(instance),
-            newest: newest.clone(),
-            has_timer: *has_timer,
-            row_version,
-        });
-        self.snapshot_cache.put(target, if is_worth_it { CachedSnapshot::of(instance, seen) } else { None });
+        let is_running = |newest| self.work.as_ref().is_some_and(|work| work.running().contains_key(&newest));
+        self.snapshot_cache.put(&moved.target, moved.cached(|| moved.instance.newest.is_some_and(is_running)));
     }
 }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use foldhash::HashMap;
+use fsm_core::commit::instance_key::{InstanceKey, InstanceMap};
+use fsm_store::error::StoreError;
 
-use super::instance_key::{InstanceKey, InstanceMap};
 use super::request::{Number, Request};
-use crate::store::error::StoreError;
 
 /// The first and the longest backoff of a queue whose instance is locked by another transaction. It doubles each time.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));

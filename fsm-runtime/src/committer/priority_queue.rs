@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fsm_core::commit::instance_key::InstanceKey;
+use fsm_store::error::StoreError;
+
 use super::instance_queues::{InstanceQueues, Removed};
-use super::request::{InstanceKey, Number, Request};
-use crate::store::error::StoreError;
+use super::request::{Number, Request};
 
 /// The minimum number of requests in a batch for the backlog.
 const LEAST: usize = 16;

@@ -3,13 +3,14 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use fsm_core::commit::instance_key::InstanceKey;
+use fsm_store::error::StoreError;
 use tokio::sync::Notify;
 
 use super::priority_queue::PriorityQueue;
-use super::request::{InstanceKey, Number, Request};
+use super::request::{Number, Request};
 use crate::error::{Error, Kind};
 use crate::guard;
-use crate::store::error::StoreError;
 
 /// A commit that takes longer than this may hang. Other requests no longer wait for it to end in order to form a larger batch.
 pub(super) const TOO_LONG: Duration = Duration::from_millis(20);
@@ -211,8 +212,8 @@ mod tests {
     use fsm_core::ids::CallId;
     use uuid::Uuid;
 
-    use super::super::request::RequestKind;
     use super::*;
+    use fsm_core::commit::request::RequestKind;
 
     fn request(key: &str) -> Request {
         let event = fsm_core::outcome::Event { name: "Paid".into(), payload: Vec::new() };
@@ -296,7 +297,7 @@ mod tests {
         let first = asked(&queue, "one");
         let (taken, batch) = next(&queue).await;
         queue.release(taken, &numbers(&batch));
-        batch.into_iter().for_each(|request| request.answer(Ok(super::super::request::Reply::Fired)));
+        batch.into_iter().for_each(|request| request.answer(Ok(fsm_core::commit::request::Reply::Fired)));
         assert!(first.await.expect("it is answered").is_ok());
         let second = asked(&queue, "two");
         queue.abandon();

@@ -1,26 +1,23 @@
 //! The requests to the committer: what is to be decided and written, and the receiver of the answer.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fsm_core::call::Attempt;
-use fsm_core::decide::operate::Operation;
-use fsm_core::decide::send::{Send, SendOutcome};
-use fsm_core::ids::{CallId, InstanceId};
+use fsm_core::commit::instance_key::InstanceKey;
+use fsm_core::commit::request::{self, Reply, Report, RequestKind};
+use fsm_core::ids::CallId;
 use fsm_core::outcome::Outcome;
 use fsm_core::trace::TraceContext;
+use fsm_store::error::StoreError;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use uuid::Uuid;
 
-pub(crate) use super::instance_key::InstanceKey;
 use super::retry::{self, Next, Origin};
 use super::ticket::Ticket;
 use crate::error::Error;
 use crate::guard;
-use crate::store::error::StoreError;
-use crate::store::file_version::FileVersion;
-use crate::store::lock::{CachedSnapshot, RowSnapshot};
-use crate::store::timers::DueTimer;
 
 /// The number of panics after which a request is not tried again, because it may cause them. A report is always tried again, because it
 /// must not be lost.
@@ -31,25 +28,17 @@ const AFTER_A_PANIC: Duration = Duration::from_millis(100);
 /// The number of a request in the queue, in the order of arrival.
 pub(crate) type Number = u64;
 
-/// One request to the committer.
+/// One request to the committer. It dereferences to the part that is decided.
 pub(crate) struct Request {
-    pub(crate) target: InstanceKey,
-    pub(crate) kind: RequestKind,
-    /// The trace context of the sender.
-    pub(crate) trace: Option<TraceContext>,
-    /// The number of times it was put back after a failed commit. If the outcome of that commit is unknown, the request may have been
-    /// carried out already.
-    pub(crate) tries: u32,
+    request: request::Request,
+    /// The slot of the attempt that is reported. The next call of the instance continues in it.
+    permit: Option<OwnedSemaphorePermit>,
     /// The number of its commits that panicked.
     panics: u32,
-    /// The cached snapshot of its instance, set when its batch begins.
-    pub(super) cached: Option<CachedSnapshot>,
     /// Its number in the queue.
     pub(super) number: Number,
     /// It is committed alone, because it may have caused the failure of an earlier batch.
     pub(super) is_alone: bool,
-    /// It is decided under locks, because the row that it was decided on was outdated.
-    takes_locks: bool,
     origin: Origin,
     since: Instant,
     reply: Option<oneshot::Sender<Result<Reply, Error>>>,
@@ -57,58 +46,27 @@ pub(crate) struct Request {
     ticket: Option<Arc<Ticket>>,
 }
 
-/// The kinds of requests that can change an instance.
-pub(crate) enum RequestKind {
-    /// Deliver the events of the outbox that wait for room in the inbox of this instance.
-    Deliver,
-    /// Carry out what follows from the ends of this instance's children.
-    Family,
-    Send(Send),
-    Complete(Box<Report>),
-    Fire(Box<DueTimer>),
-    Operate(Box<Operation>),
-}
-
-/// The outcome of an attempt, reported by the session that ran it or by the sweeper.
-pub(crate) struct Report {
-    pub(crate) attempt: Arc<Attempt>,
-    pub(crate) outcome: Outcome,
-    /// The slot of the attempt. The next call of the instance continues in it.
-    pub(crate) permit: Option<OwnedSemaphorePermit>,
-    /// The id of the call that may follow in the same commit. Its payload is encrypted for that id.
-    pub(crate) fresh: CallId,
-    /// The trace context of the attempt.
-    pub(crate) trace: Option<TraceContext>,
-}
-
-impl Report {
-    pub(crate) fn new(attempt: Arc<Attempt>, outcome: Outcome) -> Report {
-        Report { attempt, outcome, permit: None, fresh: CallId(Uuid::now_v7()), trace: None }
+impl Deref for Request {
+    type Target = request::Request;
+    fn deref(&self) -> &request::Request {
+        &self.request
     }
 }
 
-/// The answer to a request that was carried out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reply {
-    Sent {
-        instance: InstanceId,
-        call: CallId,
-        outcome: SendOutcome,
-    },
-    /// `counted` is false if the report came too late; then it changed nothing.
-    Completed {
-        counted: bool,
-    },
-    Fired,
-    Operated,
-    /// True if something of the instance's family changed.
-    Family {
-        changed: bool,
-    },
-    /// The number of events of the outbox that were accepted or refused.
-    Delivered {
-        events: u32,
-    },
+impl DerefMut for Request {
+    fn deref_mut(&mut self) -> &mut request::Request {
+        &mut self.request
+    }
+}
+
+/// The report of an attempt without a slot.
+pub(crate) fn report(attempt: Arc<Attempt>, outcome: Outcome) -> Report {
+    Report { attempt, outcome, has_slot: false, fresh: CallId(Uuid::now_v7()), trace: None }
+}
+
+/// The part of each request that is decided.
+pub(crate) fn to_decide(batch: &[Request]) -> Vec<&request::Request> {
+    batch.iter().map(|request| &request.request).collect()
 }
 
 impl Request {
@@ -119,15 +77,11 @@ impl Request {
             RequestKind::Fire(_) | RequestKind::Deliver | RequestKind::Family => (Origin::Loop, None),
         };
         Request {
-            target,
-            kind,
-            trace: None,
-            tries: 0,
+            request: request::Request::new(target, kind),
+            permit: None,
             panics: 0,
-            cached: None,
             number: 0,
             is_alone: false,
-            takes_locks: false,
             origin,
             since: Instant::now(),
             reply,
@@ -136,8 +90,17 @@ impl Request {
     }
 
     /// Adds the trace context of the sender.
-    pub(crate) fn traced(self, trace: Option<TraceContext>) -> Request {
-        Request { trace, ..self }
+    pub(crate) fn traced(mut self, trace: Option<TraceContext>) -> Request {
+        self.trace = trace;
+        self
+    }
+
+    /// Adds the slot of the attempt that is reported.
+    pub(crate) fn with_permit(mut self, permit: Option<OwnedSemaphorePermit>) -> Request {
+        if let RequestKind::Complete(report) = &mut self.request.kind {
+            report.has_slot = permit.is_some();
+        }
+        Request { permit, ..self }
     }
 
     /// Marks the request as one of a loop of the engine.
@@ -155,8 +118,9 @@ impl Request {
         Request { is_alone: true, ..self }
     }
 
-    pub(crate) fn again(self) -> Request {
-        Request { tries: self.tries.saturating_add(1), cached: None, ..self }
+    pub(crate) fn again(mut self) -> Request {
+        self.request.put_back();
+        self
     }
 
     /// Prepares the request for the next try after its commit panicked. It is committed alone from now on, because it may have caused the
@@ -200,13 +164,15 @@ impl Request {
 
     /// Prepares the request for the next try after its row was outdated. Nothing was written, so the number of tries stays: the outcome is
     /// known.
-    pub(super) fn stale(self) -> Request {
-        Request { takes_locks: true, ..self.unwritten() }
+    pub(super) fn stale(mut self) -> Request {
+        self.request.put_back_stale();
+        self
     }
 
     /// Prepares the request for the next try when nothing of it was written. The number of tries stays.
-    pub(super) fn unwritten(self) -> Request {
-        Request { cached: None, ..self }
+    pub(super) fn unwritten(mut self) -> Request {
+        self.request.put_back_unwritten();
+        self
     }
 
     /// The report of an attempt that this process ran, if the request is one.
@@ -231,23 +197,6 @@ impl Request {
         matches!(self.kind, RequestKind::Send(_))
     }
 
-    /// Returns true if one statement can probably carry out the request, without a lock while it is decided.
-    pub(crate) fn is_short(&self) -> bool {
-        let is_first = self.tries == 0 && !self.takes_locks;
-        match &self.kind {
-            RequestKind::Send(_) => is_first,
-            RequestKind::Complete(report) => {
-                is_first && report.outcome.is_of_one_instance() && self.cached != Some(CachedSnapshot::SomethingWaits)
-            }
-            RequestKind::Fire(_) | RequestKind::Operate(_) | RequestKind::Deliver | RequestKind::Family => false,
-        }
-    }
-
-    /// The cached snapshot of its instance, if it may still be valid; on SQLite, if it belongs to this file version.
-    pub(crate) fn cached_snapshot(&self, file_version: Option<FileVersion>) -> Option<&RowSnapshot> {
-        self.cached.as_ref()?.seen(file_version)
-    }
-
     pub(crate) fn answer(self, answer: Result<Reply, Error>) {
         if let Some(reply) = self.reply {
             // The caller may be gone; the request was carried out all the same. The caller's waker may panic.
@@ -259,24 +208,11 @@ impl Request {
 
     /// Takes the slot of the attempt that is reported.
     pub(crate) fn take_permit(&mut self) -> Option<OwnedSemaphorePermit> {
-        match &mut self.kind {
-            RequestKind::Complete(report) => report.permit.take(),
-            _ => None,
-        }
-    }
-
-    /// Returns all instances that the request may write.
-    pub(super) fn touches(&self) -> Vec<InstanceKey> {
-        let mut touches = vec![self.target.clone()];
-        if let RequestKind::Complete(report) = &self.kind {
-            touches.extend(report.outcome.sends().iter().map(|send| InstanceKey::new(&send.machine, &send.key)));
-            touches.extend(report.outcome.children().iter().map(|child| InstanceKey::new(&child.machine, &child.key)));
-        }
-        touches
+        self.permit.take()
     }
 }
 
 /// Returns all instances that a batch may write.
 pub(crate) fn touched(batch: &[Request]) -> Vec<InstanceKey> {
-    batch.iter().flat_map(Request::touches).collect()
+    batch.iter().flat_map(|request| request.touches()).collect()
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::store::error::Class;
-use crate::store::error::class::{Actor, Response};
+use fsm_store::error::Class;
+use fsm_store::error::class::{Actor, Response};
 
 /// The first backoff; each one is twice as long as the one before.
 const FIRST: Duration = Duration::from_millis(50);

@@ -7,12 +7,12 @@ use std::mem::size_of;
 use std::sync::{Mutex, MutexGuard};
 
 use fsm_core::call::Attempt;
+use fsm_core::commit::instance_key::{InstanceKey, InstanceMap};
+use fsm_core::commit::rows::{CachedSnapshot, RowSnapshot};
 use fsm_core::instance::Instance;
 
-use super::instance_key::{InstanceKey, InstanceMap};
 use super::request::Request;
 use crate::guard;
-use crate::store::lock::{CachedSnapshot, RowSnapshot};
 #[cfg(feature = "postgres")]
 use hit_rate::HitRate;
 
@@ -140,7 +140,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::store::write::RowVersion;
+    use fsm_core::commit::rows::RowVersion;
 
     pub(super) fn seen(record: usize) -> CachedSnapshot {
         let instance = Instance::new(InstanceId(Uuid::nil()), "payment", "one", Timestamp::default());

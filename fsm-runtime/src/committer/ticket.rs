@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use fsm_core::duration;
+use fsm_store::error::StoreError;
 use tokio::time::Instant;
 
 use crate::error::{Error, ErrorKind};
-use crate::store::error::StoreError;
 
 /// The progress of a caller's request.
 #[derive(Debug, Default)]
@@ -138,13 +138,13 @@ mod tests {
         assert_eq!(ticket.progress_since(Instant::now(), latest), None, "nothing has been committed since");
         assert!(ticket.begin());
         assert!(ticket.progress_since(since, None).is_some(), "its own commit began");
-        ticket.failed(&Arc::new(StoreError::Overtaken));
+        ticket.failed(&Arc::new(StoreError::ConcurrentChange));
         assert_eq!(ticket.progress_since(since, latest), None, "the error is known");
     }
 
     #[test]
     fn a_request_that_was_withdrawn_is_not_revived_by_a_lock() {
-        let error = Arc::new(StoreError::Overtaken);
+        let error = Arc::new(StoreError::ConcurrentChange);
         let ticket = Ticket::default();
         assert!(ticket.met_lock(&error) && ticket.begin());
         assert!(ticket.met_lock(&error));
@@ -156,7 +156,7 @@ mod tests {
     fn the_caller_is_told_the_last_error() {
         let ticket = Ticket::default();
         assert!(ticket.begin());
-        ticket.failed(&Arc::new(StoreError::Overtaken));
+        ticket.failed(&Arc::new(StoreError::ConcurrentChange));
         assert!(ticket.give_up(Duration::from_secs(1)).is_contended());
         assert!(!ticket.begin());
     }

@@ -4,16 +4,16 @@ use std::any::TypeId;
 use std::future::IntoFuture;
 use std::marker::PhantomData;
 
-use fsm_core::family::Child;
 use fsm_core::ids::CallId;
 use fsm_core::instance::Status;
-use fsm_core::outcome::Event;
+use fsm_core::outcome::{Child, Event};
 use fsm_core::priority::Priority;
+use fsm_store::open::Store;
+use fsm_store::pages::PageFilter;
 use futures_util::future::BoxFuture;
 use uuid::Uuid;
 
 use super::Ctx;
-use crate::catalog::Catalog;
 use crate::children::{ChildEnded, ChildFailed};
 use crate::data_protection::DataProtection;
 use crate::encode;
@@ -22,8 +22,6 @@ use crate::handle::pages;
 use crate::handle::view::{Cursor, Filter, Instance, Page};
 use crate::registry::{EventFor, Machine};
 use crate::search;
-use crate::store::open::Store;
-use crate::store::view::PageFilter;
 
 /// The maximum number of children that one attempt starts.
 const MOST: usize = 10_000;
@@ -104,7 +102,6 @@ impl<V> Ctx<'_, V> {
         let filter = PageFilter { parent: Some(self.running.attempt.instance), limit: Filter::default().limit, ..PageFilter::default() };
         ChildrenRequest {
             store: environment.store.clone(),
-            catalog: environment.catalog.clone(),
             data_protection: environment.data_protection.clone(),
             filter,
             machine: PhantomData,
@@ -137,7 +134,6 @@ impl NewChildren<'_> {
 #[must_use = "nothing is read until it is awaited"]
 pub struct ChildrenRequest<M> {
     store: Store,
-    catalog: Catalog,
     data_protection: DataProtection,
     filter: PageFilter,
     machine: PhantomData<fn() -> M>,
@@ -176,7 +172,7 @@ impl<M: Machine> IntoFuture for ChildrenRequest<M> {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             let mut reader = self.store.reader().await?;
-            pages::page(&mut reader.conn(), &self.filter, &self.catalog, &self.data_protection).await
+            pages::page(&mut reader.conn(), &self.filter, &self.data_protection).await
         })
     }
 }

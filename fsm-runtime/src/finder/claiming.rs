@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
+use fsm_core::commit::instance_key::InstanceKey;
+use fsm_core::commit::rows::CachedSnapshot;
 use fsm_core::ids::SessionId;
+use fsm_store::claim::{Claims, DueCall, Places, Which, claimable, may_be_a_rows};
+use fsm_store::error::StoreError;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::has_answered;
-use crate::committer::request::InstanceKey;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::failing::LONGEST;
-use crate::store::claim::{Claims, DueCall, Places, Which, claimable, may_be_a_rows};
-use crate::store::error::StoreError;
-use crate::store::lock::CachedSnapshot;
 
 /// The number of consecutive failed claims after which a scan stops. The cause is then probably not in the rows.
 const IN_A_ROW: usize = 8;
@@ -80,20 +80,33 @@ impl Engine {
                 Err(error) => return Err(error),
             }
         }
-        match self.store.claim(session, served, places, now, Which::AllBut(&except)).await {
-            Ok(claims) => {
-                work.shares.note(place, places, &claims);
-                found += self.begin(place, session, claims, &mut slots).await;
-            }
+        match self.claim_by_priority(place, session, places, &except).await {
+            Ok(claims) => found += self.begin(place, session, claims, &mut slots).await,
             Err(error) if may_be_a_rows(&error) => {
                 tracing::debug!(machine = served.machine, %error, "a claim failed; its attempts are claimed one by one");
-                let due = claimable(&mut self.looker().await?.conn(), served, limit, now, Which::AllBut(&except)).await?;
+                let due = claimable(&mut self.engine_reader().await?.conn(), served, limit, now, Which::AllBut(&except)).await?;
                 let claimed = self.claim_each(place, session, due.into_iter().map(|(due, _)| due).collect(), &mut slots).await?;
                 found += claimed;
             }
             Err(error) => return Err(error),
         }
         Ok(found)
+    }
+
+    /// Claims attempts by priority and time. Until this process has seen a priority, most claims read normal attempts only, which costs less. Those do not
+    /// count for the shares: otherwise the claims that read all priorities could miss the place of the low ones each time.
+    async fn claim_by_priority(&self, place: usize, session: SessionId, places: Places, except: &[String]) -> Result<Claims, StoreError> {
+        let Some(work) = &self.work else { return Ok(Claims::default()) };
+        let (served, now) = (&work.served[place], self.clock.now());
+        if work.shares.reads_normal_only(place, now) {
+            let claims = self.store.claim(session, served, places, now, Which::NormalBut(except)).await?;
+            if claims.count() > 0 {
+                return Ok(claims);
+            }
+        }
+        let claims = self.store.claim(session, served, places, now, Which::AllBut(except)).await?;
+        work.shares.note(place, places, &claims);
+        Ok(claims)
     }
 
     /// Claims attempts of a machine with `fair_by` by their fair shares. Returns the number of claimed attempts.

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use fsm_core::fair::{Group, choose};
 use fsm_core::ids::InstanceId;
+use fsm_store::claim::Places;
+use fsm_store::error::StoreError;
+use fsm_store::fair;
 
 use crate::engine::Engine;
-use crate::store::claim::Places;
-use crate::store::error::StoreError;
-use crate::store::fair;
 
 /// The number of values of which a claim reads the first calls. More values take turns.
 const VALUES: u32 = 100;
@@ -27,7 +27,7 @@ impl Engine {
     ) -> Result<Vec<InstanceId>, StoreError> {
         let Some(work) = self.work.as_ref().filter(|work| work.shares.is_fair(place)) else { return Ok(Vec::new()) };
         let machine = &work.served[place].machine;
-        let mut reader = self.looker().await?;
+        let mut reader = self.engine_reader().await?;
         let from = work.shares.first_value(place);
         let mut values = fair::values(&mut reader.conn(), machine, &from, VALUES).await?;
         // The turn is over and begins again. Otherwise the last values would get all places of this claim.

@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
+use fsm_core::commit::instance_key::InstanceKey;
+use fsm_core::commit::request::RequestKind;
+use fsm_store::error::StoreError;
+use fsm_store::timers::{self, DueTimer};
 use futures_util::future::join_all;
 
 use super::has_answered;
-use crate::committer::request::{InstanceKey, Request, RequestKind};
+use crate::committer::request::Request;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::failing::{AGAIN, LONGEST, OfMachine, longest};
-use crate::store::error::StoreError;
-use crate::store::timers::{self, DueTimer};
 
 /// A due timer, with the index of its machine among those served.
 pub(super) type Found = (usize, DueTimer);
@@ -46,7 +48,7 @@ impl Engine {
         let Some(work) = &self.work else { return Ok(Vec::new()) };
         let (served, failing, now) = (&work.served[place], &work.failures.of[place], self.clock.now());
         let again = failing.timers.due(now, AGAIN);
-        let mut reader = self.looker().await?;
+        let mut reader = self.engine_reader().await?;
         let mut due = timers::due(&mut reader.conn(), served, now, u32::try_from(most).unwrap_or(u32::MAX), &failing.except()).await?;
         if !again.is_empty() {
             let these = timers::these(&mut reader.conn(), served, now, &again).await?;
@@ -77,7 +79,7 @@ impl Engine {
         let timer = due.timer.id;
         let Some(_firing) = failing.fire(timer) else { return false };
         let target = InstanceKey::new(&due.machine, &due.key);
-        let fired = self.request(|reply| Request::new(target.clone(), RequestKind::Fire(Box::new(due)), Some(reply))).await;
+        let fired = self.request(|reply| Request::new(target.clone(), RequestKind::Fire(Box::new(due.timer)), Some(reply))).await;
         let Err(error) = fired else {
             failing.timers.passed(timer);
             return true;

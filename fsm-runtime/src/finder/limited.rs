@@ -7,14 +7,14 @@ use std::time::Duration;
 use fsm_core::ids::SessionId;
 use fsm_core::limit::{Limit, Room};
 use fsm_core::time::Timestamp;
+use fsm_store::claim::{Claims, Which, claimable, may_be_a_rows};
+use fsm_store::conn::Conn;
+use fsm_store::error::StoreError;
+use fsm_store::limits::{self, Part, StoredLimit};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::store::claim::{Claims, Which, claimable, may_be_a_rows};
-use crate::store::conn::Conn;
-use crate::store::error::StoreError;
-use crate::store::limits::{self, Part, StoredLimit};
 
 /// The wait before the next claim under a limit under which another process claims at this moment.
 const TAKEN: Duration = Duration::from_millis(5);
@@ -44,7 +44,7 @@ impl Engine {
         if work.limits.is_empty() {
             return Ok(0);
         }
-        let waiting = self.waiting_for_limits(&mut self.looker().await?.conn()).await?;
+        let waiting = self.waiting_for_limits(&mut self.engine_reader().await?.conn()).await?;
         let mut found = 0;
         for Waiting { limit, by_value, room, due } in waiting {
             if let Some(setting) = by_value {
@@ -155,7 +155,7 @@ impl Engine {
         let Some(work) = &self.work else { return Ok(0) };
         let (served, now, mut found) = (&work.served[place], self.clock.now(), 0);
         let most = u32::try_from(slots.len()).unwrap_or(u32::MAX);
-        let due = claimable(&mut self.looker().await?.conn(), served, most, now, Which::Limited(limit, except)).await?;
+        let due = claimable(&mut self.engine_reader().await?.conn(), served, most, now, Which::Limited(limit, except)).await?;
         for (due, _) in due {
             match self.store.claim_limited_one(session, limit, served, due.instance, now).await {
                 Ok(claims) => {

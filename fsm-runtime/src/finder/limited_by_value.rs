@@ -6,19 +6,19 @@ use std::sync::Arc;
 use fsm_core::ids::{CallId, InstanceId, SessionId};
 use fsm_core::limit::Limit;
 use fsm_core::time::Timestamp;
+use fsm_store::claim::{DueCall, Which, claimable, may_be_a_rows};
+use fsm_store::conn::Conn;
+use fsm_store::error::StoreError;
+use fsm_store::limit_values::{ASSIGNED_AT_A_TIME, Look, all_buckets, look};
+use fsm_store::limits::Part;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::limited::Waiting;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::store::claim::{DueCall, Which, claimable, may_be_a_rows};
-use crate::store::conn::Conn;
-use crate::store::error::StoreError;
-use crate::store::limit_values::{Look, SORTED_AT_A_TIME, all_buckets, look};
-use crate::store::limits::Part;
 
 /// The maximum number of times that one scan gives values to calls. The next scan continues.
-const SORTS: u32 = 8;
+const MOST_ASSIGNMENTS: u32 = 8;
 
 /// A limit by value: its name and its search field.
 #[derive(Clone, Copy)]
@@ -43,16 +43,17 @@ impl Engine {
         let _under_way = self.in_flight.begin();
         let now = self.clock.now();
         let places: Vec<usize> = without_value.iter().filter(|(_, due)| *due <= now).map(|(place, _)| *place).collect();
-        let mut found = if places.is_empty() { 0 } else { self.sort_by_value(by, &places).await? };
+        let mut found = if places.is_empty() { 0 } else { self.assign_values(by, &places).await? };
         let mut slots: Vec<_> = (0..most).map_while(|_| self.free_slot()).collect();
         let start = work.shares.first_bucket(name).unwrap_or_else(|| all_buckets(name).0);
         let (mut from, mut has_turned) = (start.clone(), false);
         while !slots.is_empty() {
             let except = self.all_except_limited();
             let parts = self.all_parts(&except);
-            let looked = look(&mut self.looker().await?.conn(), name, limit, &parts, &from, self.clock.now()).await?;
+            let looked = look(&mut self.engine_reader().await?.conn(), name, limit, &parts, &from, self.clock.now()).await?;
             if looked.startable().next().is_some() {
-                found += self.claim_values(by, session, &parts, (&from, &looked), &mut slots).await?;
+                let Some(claimed) = self.claim_values(by, session, &parts, (&from, &looked), &mut slots).await? else { break };
+                found += claimed;
             }
             // One turn through the values, from where the last scan stopped.
             let next = looked.next_from.filter(|next| !has_turned || *next < start);
@@ -94,14 +95,14 @@ impl Engine {
     }
 
     /// Gives the due calls of these machines their values. Returns how many could not get one.
-    async fn sort_by_value(self: &Arc<Self>, by: ByValue<'_>, places: &[usize]) -> Result<usize, Error> {
+    async fn assign_values(self: &Arc<Self>, by: ByValue<'_>, places: &[usize]) -> Result<usize, Error> {
         let Some(work) = &self.work else { return Ok(0) };
-        for _ in 0..SORTS {
+        for _ in 0..MOST_ASSIGNMENTS {
             let now = self.clock.now();
             let except: Vec<_> = places.iter().map(|place| work.failures.of[*place].except_limited(now)).collect();
             let parts: Vec<_> = places.iter().zip(&except).map(|(place, except)| Part { served: &work.served[*place], except }).collect();
-            match self.store.sort_limited(by.name, by.field, &parts, now).await {
-                Ok(Some(sorted)) if sorted >= SORTED_AT_A_TIME as usize => {}
+            match self.store.assign_values(by.name, by.field, &parts, now).await {
+                Ok(Some(assigned)) if assigned >= ASSIGNED_AT_A_TIME as usize => {}
                 Ok(Some(_)) => break,
                 Ok(None) => {
                     self.note_taken(now);
@@ -111,7 +112,7 @@ impl Engine {
                     tracing::debug!(limit = by.name, %error, "calls under a limit did not get their values; they get them one by one");
                     let mut failed = 0;
                     for (place, except) in places.iter().zip(&except) {
-                        failed += self.sort_each(by, *place, except).await?;
+                        failed += self.assign_each(by, *place, except).await?;
                     }
                     return Ok(failed);
                 }
@@ -122,13 +123,14 @@ impl Engine {
     }
 
     /// The same with a transaction for each call, so that a row that fails does not affect the others.
-    async fn sort_each(self: &Arc<Self>, by: ByValue<'_>, place: usize, except: &[String]) -> Result<usize, Error> {
+    async fn assign_each(self: &Arc<Self>, by: ByValue<'_>, place: usize, except: &[String]) -> Result<usize, Error> {
         let Some(work) = &self.work else { return Ok(0) };
         let which = Which::Limited(by.name, except);
-        let due = claimable(&mut self.looker().await?.conn(), &work.served[place], SORTED_AT_A_TIME, self.clock.now(), which).await?;
+        let due =
+            claimable(&mut self.engine_reader().await?.conn(), &work.served[place], ASSIGNED_AT_A_TIME, self.clock.now(), which).await?;
         let mut failed = 0;
         for (due, _) in due {
-            match self.store.sort_limited_one(by.name, by.field, due.instance).await {
+            match self.store.assign_value(by.name, by.field, due.instance).await {
                 Ok(_) => {}
                 Err(error) if may_be_a_rows(&error) => {
                     self.cannot_claim(place, due, &error);
@@ -140,6 +142,7 @@ impl Engine {
         Ok(failed)
     }
 
+    /// Claims what may start of these values. Returns the number of attempts; `None` if another process claims under this limit at this moment.
     async fn claim_values(
         self: &Arc<Self>,
         by: ByValue<'_>,
@@ -147,9 +150,9 @@ impl Engine {
         parts: &[Part<'_>],
         (from, looked): (&str, &Look),
         slots: &mut Vec<OwnedSemaphorePermit>,
-    ) -> Result<usize, Error> {
+    ) -> Result<Option<usize>, Error> {
         match self.claim_some_values(by, session, parts, (from, None), slots).await {
-            Ok(found) => Ok(found),
+            Ok(claimed) => Ok(claimed),
             Err(error) if may_be_a_rows(&error) => {
                 tracing::debug!(limit = by.name, %error, "a claim under a limit failed; its attempts are claimed one by one");
                 let (mut found, mut failed) = (0, 0);
@@ -158,7 +161,8 @@ impl Engine {
                         break;
                     }
                     match self.claim_some_values(by, session, parts, (from, Some(instance)), slots).await {
-                        Ok(claimed) => found += claimed,
+                        Ok(Some(claimed)) => found += claimed,
+                        Ok(None) => return Ok(Some(found + failed).filter(|found| *found > 0)),
                         Err(error) if may_be_a_rows(&error) => {
                             self.cannot_claim_limited(place, call, instance, &error);
                             failed += 1;
@@ -166,7 +170,7 @@ impl Engine {
                         Err(error) => return Err(error.into()),
                     }
                 }
-                Ok(found + failed)
+                Ok(Some(found + failed))
             }
             Err(error) => Err(error.into()),
         }
@@ -176,7 +180,8 @@ impl Engine {
         self.cannot_claim(place, DueCall { call, instance, is_limited: true }, error);
     }
 
-    /// Claims under the lock of the limit: from the bucket `from` on, or only the attempt of one instance.
+    /// Claims under the lock of the limit: from the bucket `from` on, or only the attempt of one instance. Returns the number of attempts; `None` if
+    /// another process has the lock.
     async fn claim_some_values(
         self: &Arc<Self>,
         by: ByValue<'_>,
@@ -184,19 +189,19 @@ impl Engine {
         parts: &[Part<'_>],
         which: (&str, Option<InstanceId>),
         slots: &mut Vec<OwnedSemaphorePermit>,
-    ) -> Result<usize, StoreError> {
-        let Some(work) = &self.work else { return Ok(0) };
+    ) -> Result<Option<usize>, StoreError> {
+        let Some(work) = &self.work else { return Ok(None) };
         let (now, most) = (self.clock.now(), u32::try_from(slots.len()).unwrap_or(u32::MAX));
         let places = (work.shares.under(by.name), most);
         let Some(claimed) = self.store.claim_limited_by_value(session, (by.name, by.field), parts, which, places, now).await? else {
             self.note_taken(now);
-            return Ok(0);
+            return Ok(None);
         };
         let mut found = 0;
         for (place, claims) in claimed.into_iter().enumerate() {
             found += self.begin_limited(place, session, claims, slots).await;
         }
         work.shares.note_under(by.name, found);
-        Ok(found)
+        Ok(Some(found))
     }
 }

@@ -8,20 +8,20 @@ use fsm_core::instance::Instance as InstanceRow;
 use fsm_core::search::SearchField;
 use fsm_core::time::Timestamp;
 use fsm_core::trace::TraceContext;
+use fsm_store::conn::Conn;
+use fsm_store::error::StoreError;
+use fsm_store::family::{self, ChildCount, Relative};
+use fsm_store::overview::{InboxEvent, PendingTimer};
+use fsm_store::pages::Unreadable;
+use fsm_store::view::WithNewest;
+use fsm_store::{lock, overview, view as rows};
 
 use super::activity::{Activity, OpenCall};
-use crate::catalog::Catalog;
 use crate::data_protection::{DataProtection, Owner};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
 use crate::progress::Progress;
 use crate::search;
-use crate::store::conn::Conn;
-use crate::store::error::StoreError;
-use crate::store::family::{self, ChildCount, Relative};
-use crate::store::overview::{InboxEvent, PendingTimer};
-use crate::store::view::{Unreadable, WithNewest};
-use crate::store::{lock, overview, view as rows};
 
 /// An instance as it was when it was read.
 #[derive(Debug, Clone, PartialEq)]
@@ -78,6 +78,16 @@ impl InstanceView {
     }
 }
 
+/// Reads the instance with this key once. An error is returned at once.
+pub(crate) async fn find(engine: &Engine, machine: &str, key: &str) -> Result<Option<InstanceView>, Error> {
+    let mut reader = engine.store.reader().await?;
+    let conn = &mut reader.conn();
+    let Some(row) = rows::find(conn, machine, key).await? else { return Ok(None) };
+    let mut seen = with_calls(conn, vec![row], engine.catalog.search_fields(machine), &engine.data_protection).await?.only()?;
+    seen.read_family(conn).await?;
+    Ok(Some(seen))
+}
+
 /// Every attempt of an instance, oldest first.
 pub(crate) async fn calls_of(conn: &mut Conn<'_>, found: &WithNewest, data_protection: &DataProtection) -> Result<Vec<Row>, Error> {
     if let Some(why) = &found.unread {
@@ -104,12 +114,13 @@ pub(crate) async fn completed(engine: &Engine, row: InstanceRow, live: Option<&R
 
 async fn read_completed(engine: &Engine, found: WithNewest) -> Result<InstanceView, Error> {
     let mut reader = engine.store.reader().await?;
-    with_calls(&mut reader.conn(), vec![found], &engine.catalog, &engine.data_protection).await?.only()
+    let search = engine.catalog.search_fields(&found.instance.machine);
+    with_calls(&mut reader.conn(), vec![found], search, &engine.data_protection).await?.only()
 }
 
 /// Returns true if the row itself shows that the state has no timer and that no event waits, and if the machine has no search fields.
 pub(crate) fn is_known(engine: &Engine, row: &InstanceRow) -> bool {
-    if has_search(engine, row) {
+    if !engine.catalog.search_fields(&row.machine).is_empty() {
         return false;
     }
     let has_timer = || {
@@ -117,10 +128,6 @@ pub(crate) fn is_known(engine: &Engine, row: &InstanceRow) -> bool {
         row.state.as_deref().is_some_and(|state| machine.is_none_or(|machine| machine.timer(state).is_some()))
     };
     row.status.is_ended() || (row.inbox_len() == 0 && !has_timer())
-}
-
-fn has_search(engine: &Engine, row: &InstanceRow) -> bool {
-    engine.catalog.get(&row.machine).is_some_and(|known| !known.machine.search.is_empty())
 }
 
 /// Instances with their open calls.
@@ -142,12 +149,12 @@ impl WithCalls {
     }
 }
 
-/// Combines the rows with their open calls, the errors of the previous attempts, their timers, waiting events and search fields. An attempt that cannot
-/// be decoded affects only its own instance.
+/// Combines rows of one machine with their open calls, the errors of the previous attempts, their timers, waiting events and search fields, of
+/// which the machine declares `search`. An attempt that cannot be decoded affects only its own instance.
 pub(crate) async fn with_calls(
     conn: &mut Conn<'_>,
     found: Vec<WithNewest>,
-    catalog: &Catalog,
+    search: &[impl AsRef<str>],
     data_protection: &DataProtection,
 ) -> Result<WithCalls, Error> {
     let mut with = WithCalls { instances: Vec::with_capacity(found.len()), unreadable: Vec::new() };
@@ -160,7 +167,8 @@ pub(crate) async fn with_calls(
     let busy: Vec<_> = found.iter().map(|found| &found.instance).filter(|row| row.inbox_len() > 0).collect();
     let mut timers = if alive.is_empty() { HashMap::new() } else { overview::timers_of(conn, &alive).await? };
     let mut inboxes = if busy.is_empty() { HashMap::new() } else { overview::inboxes_of(conn, &busy).await? };
-    let mut fields = search::fields_of(conn, catalog, found.iter().map(|found| &found.instance)).await?;
+    let all_ids: Vec<_> = found.iter().map(|found| found.instance.id).collect();
+    let mut fields = search::fields_of(conn, search, &all_ids).await?;
     for found in found {
         let id = found.before_open();
         let own = match &all {

@@ -1,17 +1,21 @@
 //! Requests of operators: an act on one instance, or on all instances that match a filter.
 
 use std::future::{Future, IntoFuture};
+use std::marker::PhantomData;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use fsm_core::commit::instance_key::InstanceKey;
+use fsm_core::commit::request::RequestKind;
 use fsm_core::decide::operate::{Act, Operation};
 use uuid::Uuid;
 
-use super::Handle;
+use super::pages;
 use super::view::{Filter, Instance, Unreadable};
-use crate::committer::request::{InstanceKey, Request, RequestKind};
+use crate::committer::request::Request;
 use crate::encode;
 use crate::engine::{ClientGuard, Engine};
+use crate::engine_access::EngineAccess;
 use crate::error::Error;
 use crate::registry::Machine;
 
@@ -106,36 +110,37 @@ impl IntoFuture for OperateRequest {
 
 /// The instances that match a filter, for one act on all of them.
 pub struct Bulk<M: Machine> {
-    handle: Handle<M>,
+    access: EngineAccess,
     filter: Filter,
+    machine: PhantomData<fn() -> M>,
 }
 
 impl<M: Machine> Bulk<M> {
-    pub(crate) fn new(handle: Handle<M>, filter: Filter) -> Bulk<M> {
-        Bulk { handle, filter }
+    pub(crate) fn new(access: EngineAccess, filter: Filter) -> Bulk<M> {
+        Bulk { access, filter, machine: PhantomData }
     }
 
-    /// [`Handle::retry`] for each instance.
+    /// [`Handle::retry`](super::Handle::retry) for each instance.
     pub fn retry(self) -> BulkRequest<M> {
         self.act(Act::Retry, None)
     }
 
-    /// [`Handle::cancel`] for each instance.
+    /// [`Handle::cancel`](super::Handle::cancel) for each instance.
     pub fn cancel(self, reason: impl Into<String>) -> BulkRequest<M> {
         self.act(Act::Cancel, Some(reason.into()))
     }
 
-    /// [`Handle::pause`] for each instance.
+    /// [`Handle::pause`](super::Handle::pause) for each instance.
     pub fn pause(self) -> BulkRequest<M> {
         self.act(Act::Pause, None)
     }
 
-    /// [`Handle::resume`] for each instance.
+    /// [`Handle::resume`](super::Handle::resume) for each instance.
     pub fn resume(self) -> BulkRequest<M> {
         self.act(Act::Resume, None)
     }
 
-    /// [`Handle::skip`] for each instance.
+    /// [`Handle::skip`](super::Handle::skip) for each instance.
     pub fn skip(self) -> BulkRequest<M> {
         self.act(Act::Skip, None)
     }
@@ -155,7 +160,7 @@ pub struct BulkRequest<M: Machine> {
 
 /// The instances that an act will be carried out on.
 pub struct BulkPlan<M: Machine> {
-    handle: Handle<M>,
+    access: EngineAccess,
     order: Order,
     /// The instances as they were when they were listed.
     pub instances: Vec<Instance<M>>,
@@ -193,15 +198,15 @@ impl<M: Machine> BulkRequest<M> {
 
     /// Lists every instance that matches the filter, page by page. Changes nothing.
     pub async fn dry_run(self) -> Result<BulkPlan<M>, Error> {
-        let Bulk { handle, mut filter } = self.bulk;
+        let Bulk { access, mut filter, .. } = self.bulk;
         let (mut instances, mut unreadable) = (Vec::new(), Vec::new());
         loop {
-            let page = handle.list(filter.clone()).await?;
+            let page = pages::list(&access.engine, filter.clone()).await?;
             instances.extend(page.items);
             unreadable.extend(page.unreadable);
             match page.next {
                 Some(cursor) => filter = filter.after(cursor),
-                None => return Ok(BulkPlan { handle, order: self.order, instances, unreadable }),
+                None => return Ok(BulkPlan { access, order: self.order, instances, unreadable }),
             }
         }
     }
@@ -213,8 +218,9 @@ impl<M: Machine> BulkPlan<M> {
         let mut outcome = BulkOutcome { done: Vec::new(), refused: Vec::new() };
         let unreadable = self.unreadable.into_iter().map(|instance| instance.key);
         for key in self.instances.into_iter().map(|instance| instance.key).chain(unreadable) {
-            let operating = self.handle.operating(&key, self.order.act.clone());
-            match (OperateRequest { order: self.order.clone(), ..operating }).await {
+            let EngineAccess { engine, client_guard } = self.access.clone();
+            let target = InstanceKey::new(M::NAME, &key);
+            match (OperateRequest { engine, client_guard, target, order: self.order.clone() }).await {
                 Ok(()) => outcome.done.push(key),
                 Err(error) if error.is_database() => return Err(error),
                 Err(error) => outcome.refused.push((key, error)),

@@ -1,25 +1,53 @@
 //! Pages of instances, with the types of their machine.
 
-use crate::catalog::Catalog;
-use crate::data_protection::DataProtection;
-use crate::error::Error;
-use crate::registry::Machine;
-use crate::store::conn::Conn;
-use crate::store::view::{self as rows, Found, PageFilter};
+use fsm_store::conn::Conn;
+use fsm_store::pages::{self as rows, Found, PageFilter};
 
 use super::instance_view::with_calls;
-use super::view::{Cursor, Instance, Page, Unreadable};
+use super::view::{Cursor, Filter, Instance, Page, Unreadable};
+use crate::data_protection::DataProtection;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::registry::Machine;
+use crate::search;
+
+/// Reads a page of the instances that match the filter. A read that fails because the database cannot be used is repeated.
+pub(super) async fn list<M: Machine>(engine: &Engine, filter: Filter) -> Result<Page<Instance<M>>, Error> {
+    let limit = filter.limit.clamp(1, Filter::MOST);
+    let wanted = PageFilter {
+        status: filter.status,
+        state: filter.state,
+        paused: filter.paused,
+        key_prefix: filter.key_prefix,
+        retrying: filter.retrying,
+        search: filter.search,
+        parent: filter.parent,
+        after: filter.after.map(|cursor| cursor.0),
+        limit,
+        ..PageFilter::default()
+    };
+    engine
+        .read(|| async {
+            let mut reader = engine.store.reader().await?;
+            let conn = &mut reader.conn();
+            if !wanted.search.is_empty() {
+                search::check(conn, &engine.catalog.expect(M::NAME)?.machine, &wanted).await?;
+            }
+            page(conn, &wanted, &engine.data_protection).await
+        })
+        .await
+}
 
 /// Reads a page of instances. Those that this program cannot read are listed separately.
 pub(crate) async fn page<M: Machine>(
     conn: &mut Conn<'_>,
     wanted: &PageFilter,
-    catalog: &Catalog,
     data_protection: &DataProtection,
 ) -> Result<Page<Instance<M>>, Error> {
     let Found { rows, next, mut unreadable, .. } = rows::page(conn, M::NAME, wanted).await?;
     let mut items = Vec::with_capacity(rows.len());
-    let found = with_calls(conn, rows, catalog, data_protection).await?;
+    let search = M::ENTRY.search.map_or(&[][..], |search| search.names);
+    let found = with_calls(conn, rows, search, data_protection).await?;
     unreadable.extend(found.unreadable);
     for seen in found.instances {
         let key = seen.row.key.clone();

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
+use fsm_core::commit::instance_key::InstanceKey;
+use fsm_core::commit::request::{Reply, RequestKind};
 use fsm_core::decide::send::{Dedup, Send as Delivery, SendOutcome};
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::machine::is_of_children;
@@ -13,20 +15,19 @@ use fsm_core::outcome::Event;
 use fsm_core::priority::Priority;
 use fsm_core::time::Timestamp;
 use fsm_core::trace::TraceContext;
+use fsm_store::conn::Conn;
+use fsm_store::held;
+#[cfg(feature = "sqlite")]
+use fsm_store::sqlite::savepoint::Savepoint;
 use tracing::Instrument;
 use uuid::Uuid;
 
-use crate::committer::batch_commit::BatchCommit;
-use crate::committer::request::{InstanceKey, Reply, Request, RequestKind};
+use crate::committer::request::{Request, to_decide};
 use crate::data_protection::Owner;
 use crate::encode;
 use crate::engine::{ClientGuard, Engine};
 use crate::error::{Error, ErrorKind};
 use crate::search;
-use crate::store::conn::Conn;
-use crate::store::held;
-#[cfg(feature = "sqlite")]
-use crate::store::sqlite::savepoint::Savepoint;
 use crate::traces;
 
 /// The number of times that a send in the caller's transaction is decided. It is decided again if another writer created the instance
@@ -271,7 +272,7 @@ impl SendInTransaction<'_> {
 /// Decides and writes the send in the caller's transaction, which the caller commits.
 async fn send_in(engine: &Engine, conn: &mut Conn<'_>, request: &Request) -> Result<Sent, Error> {
     for _ in 0..TRIES {
-        let commit_outcome = BatchCommit::as_guest(engine).of(conn, std::slice::from_ref(request)).await?.remove(0);
+        let commit_outcome = engine.batch_commit().as_guest().of(conn, &to_decide(std::slice::from_ref(request))).await?.remove(0);
         if let Some(reply) = commit_outcome.reply {
             held::locked(engine.store.id(), conn, &request.target.machine, &request.target.key);
             return Sent::of(reply?);

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
+use fsm_core::commit::request::Reply;
 use fsm_core::priority::Priority;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{Stream, StreamExt};
 use tracing::Instrument;
 
 use super::send::{Deliver, SendRequest, Sent};
-use crate::committer::request::{Reply, Request};
+use crate::committer::request::Request;
 use crate::engine::{ClientGuard, Engine};
 use crate::error::Error;
 

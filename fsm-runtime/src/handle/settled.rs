@@ -7,10 +7,10 @@ use std::time::Duration;
 use fsm_core::duration;
 use fsm_core::instance::Instance as InstanceRow;
 
-use super::Handle;
 use super::instance_view::InstanceView;
 use super::view::Instance;
 use super::waiting::{Waiting, Wanted};
+use crate::engine_access::EngineAccess;
 use crate::error::{Error, ErrorKind};
 use crate::registry::Machine;
 
@@ -21,8 +21,8 @@ pub struct SettledRequest<M: Machine> {
 }
 
 impl<M: Machine> SettledRequest<M> {
-    pub(crate) fn new(handle: Handle<M>, key: &str) -> SettledRequest<M> {
-        SettledRequest { waiting: Waiting { handle, key: key.to_owned(), within: None } }
+    pub(crate) fn new(access: EngineAccess, key: &str) -> SettledRequest<M> {
+        SettledRequest { waiting: Waiting::new(access, key) }
     }
 
     /// Ends the wait with an error after `limit`. Without a limit the wait has no end. While the database is unavailable, it is polled

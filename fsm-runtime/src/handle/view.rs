@@ -10,6 +10,9 @@ use fsm_core::priority::Priority;
 use fsm_core::search::{SearchField, serialize_fields};
 use fsm_core::time::{Timestamp, serialize_optional_micros, serialize_optional_text, serialize_text};
 use fsm_core::trace::TraceContext;
+use fsm_store::family::{ChildCount, Relative};
+use fsm_store::overview::{InboxEvent, PendingTimer};
+use fsm_store::pages::After;
 use serde::Serialize;
 
 use super::activity::{Activity, OpenCall, took};
@@ -19,10 +22,7 @@ use crate::error::{Error, ErrorKind};
 use crate::guard;
 use crate::redact::Redactable;
 use crate::registry::Machine;
-use crate::store::family::{ChildCount, Relative};
-use crate::store::overview::{InboxEvent, PendingTimer};
-use crate::store::view::After;
-pub use crate::store::view::Unreadable;
+pub use fsm_store::pages::Unreadable;
 
 /// An instance as it was when it was read.
 ///

@@ -9,19 +9,18 @@ use fsm_core::duration;
 use fsm_core::instance::Instance as InstanceRow;
 use fsm_core::machine::Machine as Graph;
 
-use super::Handle;
 use super::instance_view::InstanceView;
 use super::settled::doing;
 use super::view::Instance;
 use super::waiting::{Waiting, Wanted};
+use crate::engine_access::EngineAccess;
 use crate::error::{Error, ErrorKind};
 use crate::registry::Machine;
 
 /// A wait without its condition yet.
 #[must_use = "say what is waited for, and await it"]
 pub struct Wait<M: Machine> {
-    handle: Handle<M>,
-    key: String,
+    waiting: Waiting<M>,
 }
 
 /// A wait for a state or for the end, which begins when it is awaited. It returns the instance as it is then.
@@ -42,8 +41,8 @@ pub struct WaitRequest<M: Machine> {
 }
 
 impl<M: Machine> Wait<M> {
-    pub(crate) fn new(handle: Handle<M>, key: &str) -> Wait<M> {
-        Wait { handle, key: key.to_owned() }
+    pub(crate) fn new(access: EngineAccess, key: &str) -> Wait<M> {
+        Wait { waiting: Waiting::new(access, key) }
     }
 
     /// Until the instance is in `state`, whatever else it does.
@@ -57,7 +56,7 @@ impl<M: Machine> Wait<M> {
     }
 
     fn request(self, state: Option<M::State>) -> WaitRequest<M> {
-        WaitRequest { waiting: Waiting { handle: self.handle, key: self.key, within: None }, state }
+        WaitRequest { waiting: self.waiting, state }
     }
 }
 
@@ -69,7 +68,7 @@ impl<M: Machine> WaitRequest<M> {
     }
 
     async fn wait(self) -> Result<Instance<M>, Error> {
-        let graph = Arc::clone(&self.waiting.handle.engine.catalog.expect(M::NAME)?.machine);
+        let graph = Arc::clone(&self.waiting.access.engine.catalog.expect(M::NAME)?.machine);
         let state = self.state.map(|state| state.to_string());
         let wanted = Reached { graph, state, within: self.waiting.within };
         self.waiting.until(wanted).await

@@ -1,16 +1,17 @@
 //! Waits until an instance meets a condition. Commits of this process wake it, and polling finds those of other processes.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fsm_core::commit::instance_key::InstanceKey;
 use fsm_core::instance::Instance as InstanceRow;
 use tokio::time::Instant;
 
-use super::Handle;
-use super::instance_view::{InstanceView, completed};
+use super::instance_view::{self, InstanceView, completed};
 use super::view::Instance;
-use crate::committer::request::InstanceKey;
 use crate::encode;
+use crate::engine_access::EngineAccess;
 use crate::error::Error;
 use crate::registry::Machine;
 
@@ -20,9 +21,10 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_s
 
 /// A wait for an instance.
 pub(super) struct Waiting<M: Machine> {
-    pub(super) handle: Handle<M>,
-    pub(super) key: String,
+    pub(super) access: EngineAccess,
+    key: String,
     pub(super) within: Option<Duration>,
+    machine: PhantomData<fn() -> M>,
 }
 
 /// The condition of a wait, and the error if its time is over.
@@ -38,9 +40,13 @@ pub(super) trait Wanted {
 }
 
 impl<M: Machine> Waiting<M> {
+    pub(super) fn new(access: EngineAccess, key: &str) -> Waiting<M> {
+        Waiting { access, key: key.to_owned(), within: None, machine: PhantomData }
+    }
+
     pub(super) async fn until(self, wanted: impl Wanted) -> Result<Instance<M>, Error> {
         encode::check_key(&self.key)?;
-        let engine = &self.handle.engine;
+        let engine = &self.access.engine;
         let deadline = self.within.and_then(|limit| Instant::now().checked_add(limit));
         // The watch begins before the first poll, so that no change between the two is missed.
         let mut watch = engine.watchers.watch(InstanceKey::new(M::NAME, &self.key));
@@ -52,7 +58,7 @@ impl<M: Machine> Waiting<M> {
         loop {
             if needs_look {
                 match Box::pin(self.look()).await {
-                    Ok(seen) if wanted.is_met(&seen.row)? => return self.handle.typed(seen),
+                    Ok(seen) if wanted.is_met(&seen.row)? => return self.typed(seen),
                     Ok(_) => away_since = None,
                     Err(error) if error.may_pass() => {
                         let away = away_since.get_or_insert_with(Instant::now).elapsed();
@@ -70,12 +76,12 @@ impl<M: Machine> Waiting<M> {
                 let Ok(moved) = tokio::time::timeout_at(until, watch.next()).await else { break };
                 if wanted.is_met(&moved.instance)? {
                     let seen = completed(engine, Arc::unwrap_or_clone(moved.instance), moved.live.as_deref()).await?;
-                    return self.handle.typed(seen);
+                    return self.typed(seen);
                 }
             }
             if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
                 let seen = Box::pin(self.look()).await?;
-                return if wanted.is_met(&seen.row)? { self.handle.typed(seen) } else { Err(wanted.timed_out(&seen)) };
+                return if wanted.is_met(&seen.row)? { self.typed(seen) } else { Err(wanted.timed_out(&seen)) };
             }
             pause = (pause * 3 / 2).min(PAUSES.1);
         }
@@ -83,6 +89,11 @@ impl<M: Machine> Waiting<M> {
 
     /// A single try, because the wait itself polls until its limit.
     async fn look(&self) -> Result<InstanceView, Error> {
-        self.handle.look(&self.key).await?.ok_or_else(|| Error::not_found(M::NAME, &self.key))
+        let found = instance_view::find(&self.access.engine, M::NAME, &self.key).await?;
+        found.ok_or_else(|| Error::not_found(M::NAME, &self.key))
+    }
+
+    fn typed(&self, seen: InstanceView) -> Result<Instance<M>, Error> {
+        Instance::of(seen, &self.access.engine.data_protection)
     }
 }

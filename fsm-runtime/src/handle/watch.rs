@@ -5,19 +5,19 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use fsm_core::commit::instance_key::InstanceKey;
 use fsm_core::instance::Instance as InstanceRow;
+use fsm_store::error::StoreError;
+use fsm_store::view as rows;
 use futures_util::stream::{Stream, StreamExt, unfold};
 use tokio::time::Instant;
 
 use super::instance_view::{InstanceView, completed, with_calls};
 use super::view::Instance;
-use crate::committer::request::InstanceKey;
 use crate::encode;
 use crate::engine::{ClientGuard, Engine};
 use crate::error::{Error, Kind};
 use crate::registry::Machine;
-use crate::store::error::StoreError;
-use crate::store::view as rows;
 use crate::watchers::{CommittedInstance, Watch};
 
 /// The shortest and longest wait between two polls. The wait doubles after each poll and is short again after a change.
@@ -138,7 +138,8 @@ impl WatchState {
             return Ok(None);
         }
         let instance = row.instance.clone();
-        let seen = with_calls(&mut reader.conn(), vec![row], &self.engine.catalog, &self.engine.data_protection).await;
+        let search = self.engine.catalog.search_fields(&self.machine);
+        let seen = with_calls(&mut reader.conn(), vec![row], search, &self.engine.data_protection).await;
         self.keep(instance);
         // An instance whose open call cannot be decoded is shown after its next change.
         Ok(seen?.instances.pop())

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{AttemptOutcome, Backlog, Sizes};
+use super::measured::{AttemptOutcome, Backlog, Sizes};
 
 /// The metrics of one verb of a machine.
 pub(crate) struct VerbMetrics;
@@ -32,8 +32,6 @@ pub(crate) fn running(_attempts: usize, _slots: usize) {}
 pub(crate) fn lease_renewal(_is_renewed: bool) {}
 
 pub(crate) fn commit(_requests: usize, _took: Duration) {}
-
-pub(crate) fn database_error(_kind: &str) {}
 
 pub(crate) fn backlog(_machine: &str, _backlog: &Backlog) {}
 

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use metrics::{Counter, Histogram, Unit, counter, gauge, histogram};
 
-use super::{AttemptOutcome, Backlog, MetricKind, NAMES, Sizes};
+use super::measured::{AttemptOutcome, Backlog, Sizes};
+use super::names::{MetricKind, NAMES};
 
 /// The metrics of one verb of a machine. The handles are made once: a lookup by labels for each attempt would cost more than the attempt's
 /// own bookkeeping.
@@ -102,11 +103,6 @@ pub(crate) fn lease_renewal(is_renewed: bool) {
 pub(crate) fn commit(requests: usize, took: Duration) {
     histogram!("fsm_commit_duration_seconds").record(took);
     histogram!("fsm_commit_batch_size").record(requests as f64);
-}
-
-/// The database, or its driver, reported an error.
-pub(crate) fn database_error(kind: &'static str) {
-    counter!("fsm_database_errors_total", "kind" => kind).increment(1);
 }
 
 /// The calls of a machine that are due.

@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 
 use fsm_core::ids::{CallId, InstanceId};
+use fsm_store::error::StoreError;
+use fsm_store::prune::{self, Ended, OldCall};
 use uuid::Uuid;
 
 use super::{IN_VAIN, Pruner, StepSize};
-use crate::store::error::StoreError;
-use crate::store::prune::{self, Ended, OldCall};
 
 /// The number of ended instances that one statement reads.
 const READ: u32 = 200;
@@ -83,7 +83,7 @@ impl Pruner<'_> {
     async fn sized(self, some: &[Ended], step_size: &StepSize) -> Result<(Vec<Small>, Vec<Ended>), StoreError> {
         let newest: Vec<_> = some.iter().filter_map(|ended| ended.newest).collect();
         let mut calls = {
-            let mut reader = self.store.looker().await?;
+            let mut reader = self.store.engine_reader().await?;
             prune::calls_back(&mut reader.conn(), &newest, FEW_CALLS).await?
         };
         let (mut small, mut long) = (Vec::new(), Vec::new());

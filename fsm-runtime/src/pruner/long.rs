@@ -6,11 +6,11 @@
 use std::collections::VecDeque;
 
 use fsm_core::ids::{CallId, InstanceId};
+use fsm_store::conn::Conn;
+use fsm_store::error::StoreError;
+use fsm_store::prune::{self, OldCall};
 
 use super::{Pruner, StepSize};
-use crate::store::conn::Conn;
-use crate::store::error::StoreError;
-use crate::store::prune::{self, OldCall};
 
 /// The number of calls that one read returns.
 const PIECE: u32 = 256;
@@ -55,7 +55,7 @@ impl Pruner<'_> {
     }
 
     async fn back(self, call: CallId, most: u32) -> Result<Vec<OldCall>, StoreError> {
-        let mut reader = self.store.looker().await?;
+        let mut reader = self.store.engine_reader().await?;
         Ok(prune::calls_back(&mut reader.conn(), &[call], most).await?.remove(&call).unwrap_or_default())
     }
 

@@ -10,13 +10,13 @@ use fsm_core::call::{Attempt, AttemptState};
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::instance::Instance;
 use fsm_core::time::Timestamp;
+use fsm_store::conn::Conn;
+use fsm_store::error::StoreError;
+use fsm_store::lock;
+use fsm_store::prune::{self, AttemptPlace, OncePlace, RequestPlace};
 use uuid::Uuid;
 
 use super::{IN_VAIN, Pruner, PrunerPosition, StepSize};
-use crate::store::conn::Conn;
-use crate::store::error::StoreError;
-use crate::store::lock;
-use crate::store::prune::{self, AttemptPlace, OncePlace, RequestPlace};
 
 /// The number of memoised effects that one step deletes of a call with very many.
 const LEAST_ONCE: u32 = 50;

@@ -3,15 +3,16 @@
 #![allow(clippy::unwrap_used, reason = "a test ends at its first surprise")]
 
 use fsm_core::ids::InstanceId;
+use fsm_core::time::Timestamp;
+use fsm_store::invariants::examine;
+use fsm_store::lock;
+use fsm_store::open::Store;
+use fsm_store::testing::{on_each, rows};
+use fsm_store::transfer::{self, Field};
+use fsm_store::view;
 use uuid::Uuid;
 
 use super::{Pruner, PrunerPosition, StepSize};
-use crate::store::invariants::examine;
-use crate::store::lock;
-use crate::store::open::Store;
-use crate::store::tests::samples::{at, on_each, rows};
-use crate::store::transfer::{self, Field};
-use crate::store::view;
 
 const MACHINE: &str = "payment";
 /// The time at which instances of these tests end, and the cutoff of the pruner.
@@ -169,7 +170,7 @@ async fn assert_healthy(store: &Store) {
 }
 
 fn pruner(store: &Store) -> Pruner<'_> {
-    Pruner { store, cutoff: at(CUTOFF) }
+    Pruner { store, cutoff: Timestamp::from_micros(CUTOFF) }
 }
 
 fn place(most: u32) -> PrunerPosition {
@@ -262,7 +263,7 @@ async fn tens_of_thousands_of_attempts_go_in_steps_and_what_is_locked_stays() {
             one.call(&mut all, failures, None);
             one.write(&store, key, all).await;
         }
-        let late = Pruner { cutoff: at(ENDED_AT), ..pruner(&store) };
+        let late = Pruner { cutoff: Timestamp::from_micros(ENDED_AT), ..pruner(&store) };
         assert_eq!(late.prune(&mut place(1000), &[MACHINE]).await.unwrap(), 0, "they ended just then");
         assert_eq!(pruner(&store).prune(&mut place(1000), &["another"]).await.unwrap(), 0, "nobody serves them here");
         let all = rows(&store).await;

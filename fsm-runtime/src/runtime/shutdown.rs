@@ -7,8 +7,6 @@ use std::time::Duration;
 use fsm_core::duration;
 use tokio::sync::{OnceCell, watch};
 
-use super::Runtime;
-use super::signals::Signals;
 use crate::engine::{Engine, Work};
 use crate::error::{Error, ErrorKind};
 
@@ -75,43 +73,6 @@ impl ShutdownHandle {
     }
 }
 
-impl Runtime {
-    /// Works until SIGTERM or SIGINT (Ctrl-C), or until a [`ShutdownHandle`] is used, and then [shuts down](Runtime::shutdown). A second signal
-    /// ends the work at once, as a crash would: running attempts are lost.
-    pub async fn run_until_signal(self) -> Result<(), Error> {
-        let mut signals = Signals::listen()
-            .map_err(|error| Error::other(ErrorKind::System, format!("the process cannot listen for signals: {error}")))?;
-        // This wait has no limit: the process works until then.
-        let signal = tokio::select! {
-            signal = signals.next() => Some(signal),
-            () = self.shutdown.requested() => None,
-        };
-        tracing::info!(signal, "the shutdown begins; the next signal ends at once");
-        let signal = tokio::select! {
-            ended = self.shutdown.shutdown() => return ended,
-            signal = signals.next() => signal,
-        };
-        tracing::warn!(signal, "ended at once; running attempts are lost");
-        self.engine.kill();
-        Ok(())
-    }
-
-    /// Shuts down gracefully: stops claiming, waits for running attempts up to the [shutdown timeout](super::Builder::shutdown_timeout), releases
-    /// the rest, and deregisters the worker. A released attempt uses no retry.
-    ///
-    /// Returns at most two seconds after the shutdown timeout, even if the database does not answer. Returns an `ErrorKind::Stopping` error
-    /// if attempts are left that could not be reported or released. Other workers treat them as lost when this process's lease has expired.
-    pub async fn shutdown(self) -> Result<(), Error> {
-        self.shutdown.shutdown().await
-    }
-
-    /// A handle for a program with a server of its own: it begins the graceful shutdown from anywhere, and its `requested()` completes when the server must stop. Keep
-    /// the runtime itself: dropping it ends the work at once.
-    pub fn shutdown_handle(&self) -> ShutdownHandle {
-        self.shutdown.clone()
-    }
-}
-
 impl Shared {
     async fn shut_down(&self) -> Result<(), String> {
         let engine = &self.engine;
@@ -142,7 +103,7 @@ impl Shared {
         if let Some(work) = &engine.work {
             work.session.stop();
             let mut connection = engine.store.dedicated().await?;
-            crate::store::sessions::leave(&mut connection.conn(), work.session.id()).await?;
+            fsm_store::sessions::leave(&mut connection.conn(), work.session.id()).await?;
         }
         engine.store.close().await;
         Ok(())

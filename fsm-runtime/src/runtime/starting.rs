@@ -7,6 +7,8 @@ use std::time::Duration;
 use fsm_core::ids::InstanceId;
 use fsm_core::process::ProcessIdentity;
 use fsm_core::time::Timestamp;
+use fsm_store::open::Store;
+use fsm_store::settings::Settings;
 use tokio::sync::{Notify, Semaphore};
 
 use super::shutdown::ShutdownHandle;
@@ -22,8 +24,6 @@ use crate::reconciler_state::ReconcilerState;
 use crate::schedule;
 use crate::session::Session;
 use crate::start::{Registered, open, patiently, register_machines};
-use crate::store::open::Store;
-use crate::store::settings::Settings;
 
 impl Builder {
     /// Opens the database, migrates its tables and starts the workers. A database that is unavailable is tried again until the

@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use fsm_core::time::Timestamp;
+use fsm_store::open::Store;
+use fsm_store::schedules::{self, ScheduleDefinition, ScheduleRow};
+use fsm_store::tx::Tx;
 
 use super::Planned;
 use crate::error::{Error, ErrorKind};
-use crate::store::open::Store;
-use crate::store::schedules::{self, ScheduleDefinition, ScheduleRow};
-use crate::store::tx::Tx;
 
 /// The interval at which the workers together renew the declaration of a schedule.
 pub(super) const RENEWED_EVERY: Duration = Duration::from_secs(30);
@@ -18,11 +18,9 @@ pub(crate) const UNDECLARED_AFTER: Duration = Duration::from_secs(120);
 /// The number of tries to write a definition while other processes move the schedule.
 const TRIES: usize = 10;
 
-impl ScheduleRow {
-    /// True if a worker declared the schedule like this a short time before `now`.
-    pub fn is_declared(&self, now: Timestamp) -> bool {
-        now.since(self.declared_at) <= UNDECLARED_AFTER
-    }
+/// True if a worker declared the schedule like this a short time before `now`.
+pub(crate) fn is_declared(schedule: &ScheduleRow, now: Timestamp) -> bool {
+    now.since(schedule.declared_at) <= UNDECLARED_AFTER
 }
 
 impl Planned {

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use fsm_core::decide::schedule::{Step, step};
 use fsm_core::time::Timestamp;
+use fsm_store::schedules::{self, ScheduleRow};
+use fsm_store::tx::Tx;
 
 use super::declaring::{self, RENEWED_EVERY};
 use super::{EventToSend, Planned};
@@ -15,8 +17,6 @@ use crate::error::{Error, ErrorKind};
 use crate::failing::longest;
 use crate::handle::send::SendRequest;
 use crate::redact::Redactable;
-use crate::store::schedules::{self, ScheduleRow};
-use crate::store::tx::Tx;
 
 /// The maximum number of moments of one schedule that one scan sends. The others follow in the next scan, after those of other schedules.
 const AT_A_TIME: usize = 100;
@@ -40,12 +40,12 @@ enum Sending {
     Request(Timestamp),
 }
 
-/// How a step ended.
+/// The outcome of a step.
 enum Ended {
     /// It is written, and the schedule has this next moment.
     Written(Option<Timestamp>),
     /// Another process has moved, changed or paused the schedule.
-    Overtaken,
+    ConcurrentChange,
 }
 
 impl Sending {
@@ -91,14 +91,14 @@ impl Engine {
     #[cfg(feature = "testing")]
     pub(crate) async fn next_scheduled(&self) -> Result<Option<Timestamp>, Error> {
         let Some(work) = self.work.as_ref().filter(|work| !work.schedules.is_empty()) else { return Ok(None) };
-        let rows = schedules::all(&mut self.looker().await?.conn()).await?;
+        let rows = schedules::all(&mut self.engine_reader().await?.conn()).await?;
         let of = |planned: &Planned| rows.iter().find(|row| *row.name == *planned.name && !row.paused)?.next_at;
         Ok(work.schedules.iter().filter_map(of).min())
     }
 
     async fn look_at_schedules(self: &Arc<Self>) -> Result<ScanResult, Error> {
         let Some(work) = self.work.as_ref().filter(|work| !work.schedules.is_empty()) else { return Ok(ScanResult::default()) };
-        let rows = schedules::all(&mut self.looker().await?.conn()).await?;
+        let rows = schedules::all(&mut self.engine_reader().await?.conn()).await?;
         let mut result = ScanResult::default();
         for planned in &work.schedules {
             let (name, now, failing) = (&planned.name, self.clock.now(), &work.failures.schedules);
@@ -138,7 +138,7 @@ impl Engine {
             return Ok((1, Some(now)));
         };
         if row.definition != planned.definition() {
-            if row.is_declared(now) {
+            if declaring::is_declared(row, now) {
                 return Ok((0, None));
             }
             // Nobody declares the other definition any more: this one goes on from where that one ended.
@@ -161,7 +161,7 @@ impl Engine {
             steps += 1;
             match self.send_one(planned, Sending::Moment { from, step }).await? {
                 Ended::Written(next) => next_at = next,
-                Ended::Overtaken => return Ok((steps, Some(now))),
+                Ended::ConcurrentChange => return Ok((steps, Some(now))),
             }
         }
         Ok((steps, next_at))
@@ -202,7 +202,7 @@ impl Engine {
         };
         if !is_moved {
             tx.rollback().await?;
-            return Ok(Ended::Overtaken);
+            return Ok(Ended::ConcurrentChange);
         }
         match (sending.moment(), event) {
             (Some(at), Some(Ok(event))) => {

@@ -4,9 +4,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fsm_core::time::Timestamp;
+use fsm_store::sessions::Lease;
 
 use super::{Renewal, Session, SessionState};
-use crate::store::sessions::Lease;
 
 impl SessionState {
     /// Returns true if less than two thirds of the lease are left and it has not expired.

@@ -4,11 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fsm_core::time::Timestamp;
+use fsm_store::invariants::Invariant;
+use fsm_store::sessions;
+#[cfg(feature = "postgres")]
+use fsm_store::testing::Fresh;
+use fsm_store::tx::DedicatedConnection;
 use tokio::sync::Mutex;
 
 use super::database::{Origin, TestDatabase};
-#[cfg(feature = "postgres")]
-use super::fresh::Fresh;
 use crate::catalog::Catalog;
 use crate::doctor::Report;
 use crate::drift::Migrate;
@@ -22,9 +25,6 @@ use crate::registry::Machine;
 use crate::runtime::Builder;
 use crate::schedule::{self, DeclaredSchedule};
 use crate::start::register_machines;
-use crate::store::invariants::Invariant;
-use crate::store::sessions;
-use crate::store::tx::DedicatedConnection;
 
 /// The interval at which a waiting test bed checks whether all is idle, in case it missed a notification.
 const LOOK: Duration = Duration::from_millis(5);
@@ -96,7 +96,7 @@ impl TestBedBuilder {
     /// If there is no PostgreSQL, or the engine does not start.
     #[cfg(feature = "postgres")]
     pub async fn postgres(self) -> TestBed {
-        let fresh = Fresh::create().await.unwrap_or_else(|error| panic!("the test bed needs PostgreSQL: {error}"));
+        let fresh = Fresh::migrated().await.unwrap_or_else(|error| panic!("the test bed needs PostgreSQL: {error}"));
         let url = fresh.url().to_owned();
         self.open(&url, Origin::Fresh(Arc::new(fresh))).await.unwrap_or_else(|error| panic!("the test bed does not start: {error}"))
     }
@@ -348,7 +348,10 @@ impl Drop for TestBed {
         match examining.join() {
             Ok(Ok(report)) if report.is_healthy() => {}
             Ok(Ok(report)) => panic!("the test bed's database is not as it must be:\n{report}"),
-            Ok(Err(error)) => panic!("the test bed's invariants cannot be checked: {error}"),
+            Ok(Err(error)) => panic!(
+                "the test bed's invariants cannot be checked: {error}; if a commit was under way when the test ended, the test has to await \
+                 `run_until_idle()` first"
+            ),
             Err(_) => panic!("the test bed's invariants cannot be checked"),
         }
     }

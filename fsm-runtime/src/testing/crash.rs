@@ -5,6 +5,7 @@ use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use fsm_store::sessions;
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 use serde_json::Value;
@@ -14,7 +15,6 @@ use super::effects::Effects;
 use super::end::{FinalState, Ignoring};
 use crate::error::{Error, ErrorKind};
 use crate::guard;
-use crate::store::sessions;
 
 /// The number of crashes that made no difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use fsm_core::time::Timestamp;
-
+use fsm_store::migrate;
+use fsm_store::open::Store;
+use fsm_store::settings::Settings;
 #[cfg(feature = "postgres")]
-use super::fresh::Fresh;
+use fsm_store::testing::Fresh;
+
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::store::migrate;
-use crate::store::open::Store;
-use crate::store::settings::Settings;
 
 /// The first time that every test bed's clock shows: 2030-01-01T00:00:00Z, in microseconds.
 const BEGINNING_US: i64 = 1_893_456_000_000_000;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use crate::store::failpoint::Failpoint;
+use fsm_store::failpoint::Failpoint;
 
 /// A record of effects outside the database. A stand-in for a payment gateway or a mail server writes its effects here. Clones share the
 /// record.

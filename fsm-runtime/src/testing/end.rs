@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use fsm_core::instance::Status;
+use fsm_store::conn::Conn;
+use fsm_store::overview;
+use fsm_store::pages::{self, PageFilter};
 use serde_json::Value;
 
 use crate::data_protection::Owner;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::handle::instance_view::{InstanceView, with_calls};
-use crate::store::conn::Conn;
-use crate::store::overview;
-use crate::store::view::{self, PageFilter};
 
 /// Removes from a record the parts that are not compared.
 pub(super) type Ignoring<'b> = Box<dyn Fn(&mut Value) + 'b>;
@@ -65,9 +65,9 @@ impl FinalState {
         for machine in engine.catalog.names.iter() {
             let mut after = None;
             loop {
-                let found = view::page(conn, machine, &PageFilter { after, limit: PAGE, ..PageFilter::default() }).await?;
+                let found = pages::page(conn, machine, &PageFilter { after, limit: PAGE, ..PageFilter::default() }).await?;
                 after = found.next;
-                for seen in with_calls(conn, found.rows, &engine.catalog, &engine.data_protection).await?.instances {
+                for seen in with_calls(conn, found.rows, engine.catalog.search_fields(machine), &engine.data_protection).await?.instances {
                     let name = (machine.clone(), seen.row.key.clone());
                     instances.insert(name, InstanceEnd::of(conn, seen, engine, ignoring).await?);
                 }

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use fsm_core::call::Attempt;
 use fsm_core::instance::Instance;
 use fsm_core::outcome::Outcome;
+use fsm_store::claim::Claimed;
+use fsm_store::held;
 use tokio::sync::watch;
 
 use super::blocking::{Returned, on_a_thread};
@@ -19,8 +21,6 @@ use crate::failure::{Failure, Unreadable};
 use crate::guard;
 use crate::metrics::AttemptOutcome;
 use crate::registry::{self, Input, Run, VerbEntry};
-use crate::store::claim::Claimed;
-use crate::store::held;
 
 /// The decrypted payload and record.
 pub(super) type Opened<'b> = (Cow<'b, [u8]>, Option<Cow<'b, [u8]>>);
@@ -124,7 +124,7 @@ impl Engine {
             data: self.work.as_ref().map(|work| work.data.clone()).unwrap_or_default(),
             machine: Arc::clone(&known.machine),
             events: Arc::clone(&known.events),
-            catalog: self.catalog.clone(),
+            served: Arc::clone(&self.catalog.names),
             has_progress: self.work.as_ref().map(|work| Arc::clone(&work.progress)).unwrap_or_default(),
         }
     }

@@ -2,12 +2,12 @@
 
 use fsm_core::call::Attempt;
 use fsm_core::machine::CHILDREN_ENDED;
+use fsm_store::family;
 use serde_json::Value;
 
 use super::calling::Opened;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::store::family;
 
 impl Engine {
     /// Returns the input with the counts, if the event is `ChildrenEnded` or was caught. The children have ended, so that each attempt gets the

@@ -1,4 +1,4 @@
-//! apalis with its PostgreSQL backend: a queue; it keeps the row of what is done, with its result.
+//! apalis with its PostgreSQL backend: a queue. It keeps the row of a finished job, with its result.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ struct Apalis {
 }
 
 async fn nothing(job: Job) -> Result<(), BoxDynError> {
-    load::started(job.number);
+    load::job_started(job.number);
     Ok(())
 }
 
@@ -27,7 +27,7 @@ async fn main() -> load::Result {
     let arguments = Arguments::parse()?;
     let pool = PgPoolOptions::new().max_connections(CONNECTIONS).connect(&arguments.database).await?;
     PostgresStorage::setup(&pool).await?;
-    // One fetch brings a batch, and acknowledgements are written in batches of that size too.
+    // One fetch reads a batch, and acknowledgements are written in batches of the same size.
     let (batch, workers) = if arguments.is_idle() { (10, 1) } else { (500, WORKERS) };
     let config = Config::default().queue(QUEUE).batch_size(batch);
     let storage = PostgresStorage::new(&pool).with_config(config);
@@ -46,11 +46,11 @@ async fn main() -> load::Result {
 }
 
 impl Peer for Apalis {
-    const TELLS: bool = false;
+    const REPORTS_END: bool = false;
 
     async fn send(&self, job: Job) -> load::Result<End> {
         self.storage.clone().push(job).await?;
-        Ok(End::Untold)
+        Ok(End::Unreported)
     }
 
     async fn send_many(&self, jobs: Vec<Job>) -> load::Result {
@@ -66,7 +66,7 @@ impl Peer for Apalis {
         self.settings.clone()
     }
 
-    fn end_seen(&self) -> &'static str {
+    fn end_detection(&self) -> &'static str {
         "it marks the row; its own wait asks each half second, so callers go on at the start; at the end, and idle, the table is asked for rows \
          that are not done"
     }

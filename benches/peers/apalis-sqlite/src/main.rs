@@ -1,4 +1,4 @@
-//! apalis with its SQLite backend: a queue in a file; it keeps the row of what is done, with its result.
+//! apalis with its SQLite backend: a queue in a file. It keeps the row of a finished job, with its result.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use load::{Arguments, End, Job, Peer};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
 
 const QUEUE: &str = "nothing";
-/// More of them only wait for each other: SQLite has one writer.
+/// More connections would only wait for each other, because SQLite has one writer.
 const CONNECTIONS: u32 = 1;
 const POLL: Duration = Duration::from_millis(5);
 const HEARTBEAT: Duration = Duration::from_millis(250);
@@ -21,7 +21,7 @@ struct Apalis {
 }
 
 async fn nothing(job: Job) -> Result<(), BoxDynError> {
-    load::started(job.number);
+    load::job_started(job.number);
     Ok(())
 }
 
@@ -31,13 +31,13 @@ async fn main() -> load::Result {
     let synchronous = if arguments.synchronous == "normal" { SqliteSynchronous::Normal } else { SqliteSynchronous::Full };
     let options = SqliteConnectOptions::new().filename(arguments.file()).create_if_missing(true);
     let options = options.journal_mode(SqliteJournalMode::Wal).synchronous(synchronous).busy_timeout(Duration::from_secs(30));
-    // Its set-up turns `synchronous` off for the connection that it runs on: that one does not stay.
+    // Its set-up turns `synchronous` off for the connection that it uses, so this connection is closed afterwards.
     let making = SqlitePoolOptions::new().max_connections(1).connect_with(options.clone()).await?;
     SqliteStorage::setup(&making).await?;
     making.close().await;
     let pool = SqlitePoolOptions::new().max_connections(CONNECTIONS).connect_with(options).await?;
     let batch = if arguments.is_idle() { 10 } else { 500 };
-    // Where a fetch takes longer than the pause between polls, its poll can stop, and the next heartbeat starts it again: 30 s as it comes.
+    // If a fetch takes longer than the pause between polls, polling can stop until the next heartbeat, which is after 30 s by default.
     let config = Config::default().queue(QUEUE).batch_size(batch).heartbeat_interval(HEARTBEAT).missed_heartbeats(240);
     let storage = SqliteStorage::new(&pool).with_config(config);
     let mut settings = format!("synchronous {}, {CONNECTIONS} connection", arguments.synchronous);
@@ -51,11 +51,11 @@ async fn main() -> load::Result {
 }
 
 impl Peer for Apalis {
-    const TELLS: bool = false;
+    const REPORTS_END: bool = false;
 
     async fn send(&self, job: Job) -> load::Result<End> {
         self.storage.clone().push(job).await?;
-        Ok(End::Untold)
+        Ok(End::Unreported)
     }
 
     async fn send_many(&self, jobs: Vec<Job>) -> load::Result {
@@ -71,7 +71,7 @@ impl Peer for Apalis {
         self.settings.clone()
     }
 
-    fn end_seen(&self) -> &'static str {
+    fn end_detection(&self) -> &'static str {
         "it marks the row; its own wait asks each half second, so callers go on at the start; at the end, and idle, the table is asked for rows \
          that are not done"
     }

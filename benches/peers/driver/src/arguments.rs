@@ -1,4 +1,4 @@
-//! Which peers are measured, and for how long.
+//! The command line: the peers to measure, and the duration.
 
 use crate::Result;
 use crate::peers::{PEERS, Peer};
@@ -9,7 +9,7 @@ pub struct Arguments {
     pub callers: Vec<usize>,
     pub is_json: bool,
     pub is_build_only: bool,
-    /// As a person types it.
+    /// The command as a person types it.
     pub command: String,
 }
 
@@ -45,7 +45,7 @@ impl Arguments {
     }
 }
 
-/// `apalis` names all of `apalis-postgres`, `apalis-sqlite-full` and so on.
+/// Finds the peers with this name or prefix: `apalis` selects all of `apalis-postgres`, `apalis-sqlite-full` and so on.
 fn named(name: &str) -> Result<Vec<&'static Peer>> {
     if let Some(peer) = PEERS.iter().find(|peer| peer.name == name) {
         return Ok(vec![peer]);

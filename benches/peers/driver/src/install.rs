@@ -1,4 +1,4 @@
-//! Brings a peer by the ordinary clients, `cargo` and `npm`, as the lock files say.
+//! Installs a peer with `cargo` or `npm`, in the version of the lock file.
 
 use std::collections::HashMap;
 use std::fs;
@@ -7,32 +7,32 @@ use std::process::{Command, Stdio};
 
 use crate::peers::{Peer, Program};
 
-/// How a peer is run.
+/// The command that runs an installed peer.
 pub struct Installed {
     pub program: PathBuf,
     pub arguments: Vec<String>,
     pub version: String,
 }
 
-/// This folder's parent, where the peers are.
+/// The folder of all peers, which is the parent of this crate.
 pub fn folder() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the driver is one of several folders")
 }
 
-/// Where everything is built.
+/// The folder for build results.
 pub fn target() -> PathBuf {
     folder().join("../../target/peers")
 }
 
-/// Builds and installs, a workspace at once: then each dependency has one set of features, and is built once.
+/// Builds and installs a whole workspace at once, so that each dependency has one set of features and is built once.
 #[derive(Default)]
 pub struct Installer {
-    /// Whether all of a workspace could be built.
+    /// For each workspace, true if all of it could be built.
     workspaces: HashMap<&'static str, bool>,
 }
 
 impl Installer {
-    /// `Err` says in a line why a peer cannot be had.
+    /// Installs the peer. The error says in one line why this is not possible.
     pub fn install(&mut self, peer: &Peer) -> Result<Installed, String> {
         match peer.program {
             Program::Cargo { workspace, package, of } => self.by_cargo(workspace, package, of),
@@ -44,7 +44,7 @@ impl Installer {
         let folder = folder().join(workspace);
         let is_whole = *self.workspaces.entry(workspace).or_insert_with(|| cargo(&folder, &["--workspace", "--keep-going"]).is_ok());
         if !is_whole {
-            // Some could; whether this one could is not known.
+            // Some packages could be built, but it is not known whether this one could.
             cargo(&folder, &["--package", package])?;
         }
         let version = locked_crate(&folder.join("Cargo.lock"), of)?;
@@ -64,18 +64,18 @@ fn by_npm(script: &str, of: &str) -> Result<Installed, String> {
         run(Command::new("npm").args(["ci", "--no-audit", "--no-fund", "--loglevel=error"]).current_dir(&node))?;
     }
     let program = node.join("node_modules/.bin/node");
-    // npm installs it by a script of the package, which a user may have forbidden.
+    // npm installs Node by a script of the package, and a user may have disabled such scripts.
     run(Command::new(&program).arg("--version"))?;
     let version = locked_package(&node.join("package-lock.json"), of)?;
     let script = node.join(script).display().to_string();
     Ok(Installed { program, arguments: vec!["--no-deprecation".to_owned(), script], version })
 }
 
-/// Whether what npm wrote at the end of its work is younger than what it was told.
+/// Returns true if the file that npm writes at the end is newer than the project's lock file.
 fn is_installed(node: &Path) -> bool {
     let when = |file: &str| fs::metadata(node.join(file)).and_then(|about| about.modified()).ok();
-    let (told, done) = (when("package-lock.json"), when("node_modules/.package-lock.json"));
-    done.is_some() && done >= told
+    let (locked_at, installed_at) = (when("package-lock.json"), when("node_modules/.package-lock.json"));
+    installed_at.is_some() && installed_at >= locked_at
 }
 
 fn run(command: &mut Command) -> Result<(), String> {
@@ -83,12 +83,13 @@ fn run(command: &mut Command) -> Result<(), String> {
     let program = Path::new(command.get_program()).file_name().unwrap_or_default().display().to_string();
     let text = format!("{program} {}", words.join(" "));
     eprintln!("==> {text}");
-    // `cargo run` describes the driver to us. Build scripts that watch those variables would run again, and all above them.
+    // `cargo run` sets variables that describe the driver. Build scripts that depend on them would run again, and all dependent crates would be
+    // rebuilt.
     let describes_us = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
     std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(describes_us)).for_each(|(name, _)| {
         command.env_remove(name);
     });
-    // Standard output is for the table.
+    // Standard output is reserved for the table.
     let status = command.stdin(Stdio::null()).stdout(Stdio::null()).status().map_err(|error| format!("could not run `{text}`: {error}"))?;
     if status.success() { Ok(()) } else { Err(format!("`{text}` failed: {status}")) }
 }

@@ -1,10 +1,10 @@
-//! Runs the peers one after another on one server, each figure on a fresh database, and prints what they reach side by side.
+//! Runs the peers one after another on one server, each figure on a fresh database, and prints the figures side by side.
 //! `cargo xtask peers` starts the server and runs this.
 
 mod arguments;
+mod databases;
 mod install;
 mod peers;
-mod place;
 mod run;
 mod table;
 
@@ -12,9 +12,9 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use arguments::Arguments;
+use databases::Databases;
 use install::{Installed, Installer};
 use peers::{Database, Peer};
-use place::Places;
 use run::{FIGURES, Measured};
 
 type Result<T = (), E = Box<dyn Error>> = std::result::Result<T, E>;
@@ -49,24 +49,24 @@ fn measure() -> Result {
         return if skipped.is_empty() { Ok(()) } else { Err("not all peers could be built".into()) };
     }
     let needs_server = chosen.iter().any(|(peer, _)| peer.database == Database::Postgres);
-    let places = runtime.block_on(Places::find(needs_server))?;
-    let measured = chosen.iter().map(|(peer, installed)| runtime.block_on(one(peer, installed, &places, &arguments)));
+    let databases = runtime.block_on(Databases::find(needs_server))?;
+    let measured = chosen.iter().map(|(peer, installed)| runtime.block_on(one(peer, installed, &databases, &arguments)));
     let measured = measured.collect::<Result<Vec<_>>>()?;
     if arguments.is_json {
-        println!("{}", serde_json::to_string_pretty(&table::json(&arguments, &places, &measured, &skipped))?);
+        println!("{}", serde_json::to_string_pretty(&table::json(&arguments, &databases, &measured, &skipped))?);
     } else {
-        println!("{}", table::text(&arguments, &places, &measured, &skipped));
+        println!("{}", table::text(&arguments, &databases, &measured, &skipped));
     }
     Ok(())
 }
 
-async fn one(peer: &'static Peer, installed: &Installed, places: &Places, arguments: &Arguments) -> Result<Measured> {
+async fn one(peer: &'static Peer, installed: &Installed, databases: &Databases, arguments: &Arguments) -> Result<Measured> {
     let mut measured = Measured::new(peer, &installed.version);
     for figure in FIGURES {
         eprintln!("==> {}: {figure}", peer.name);
-        let place = places.make(peer.database).await?;
-        run::figure(&mut measured, figure, installed, &place, arguments)?;
-        place.remove().await?;
+        let peer_database = databases.make(peer.database).await?;
+        run::figure(&mut measured, figure, installed, &peer_database, arguments)?;
+        peer_database.remove().await?;
     }
     Ok(measured)
 }

@@ -1,6 +1,6 @@
-//! The peers, and what a figure does not say of them.
+//! The list of peers, with the differences that the figures do not show.
 
-/// Where a peer keeps its jobs.
+/// The database in which a peer keeps its jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Database {
     Postgres,
@@ -8,7 +8,7 @@ pub enum Database {
     SqliteNormal,
 }
 
-/// What is installed and run.
+/// The program to install and run.
 #[derive(Debug, Clone, Copy)]
 pub enum Program {
     /// A package of one of the two workspaces, and the crate that it measures.
@@ -22,9 +22,9 @@ pub struct Peer {
     pub name: &'static str,
     pub database: Database,
     pub program: Program,
-    /// What is in the database when a job is done.
+    /// The rows that are left in the database when a job is done.
     pub keeps: &'static str,
-    /// What its figures leave out beside ours.
+    /// The differences from this engine that its figures do not show.
     pub differs: &'static str,
 }
 

@@ -1,10 +1,10 @@
-//! The table, as text or as JSON.
+//! The table of all figures, as text or as JSON.
 
 use serde_json::{Value, json};
 
 use crate::arguments::Arguments;
+use crate::databases::Databases;
 use crate::peers::Database;
-use crate::place::Places;
 use crate::run::{Measured, number};
 
 /// A column: its heading in two lines, and the figure in it.
@@ -14,10 +14,10 @@ struct Column {
     what: String,
 }
 
-/// Peers side by side, then what the figures do not say.
-pub fn text(arguments: &Arguments, places: &Places, measured: &[Measured], skipped: &[(&str, String)]) -> String {
+/// The peers side by side, followed by the differences that the figures do not show.
+pub fn text(arguments: &Arguments, databases: &Databases, measured: &[Measured], skipped: &[(&str, String)]) -> String {
     let mut lines = vec![String::new(), arguments.command.clone()];
-    lines.extend(places.described.iter().cloned());
+    lines.extend(databases.described.iter().cloned());
     for (title, is_sqlite) in [("PostgreSQL", false), ("SQLite", true)] {
         let some: Vec<_> = measured.iter().filter(|one| (one.peer.database != Database::Postgres) == is_sqlite).collect();
         if !some.is_empty() {
@@ -46,11 +46,11 @@ pub fn text(arguments: &Arguments, places: &Places, measured: &[Measured], skipp
     lines.join("\n")
 }
 
-/// The same for programs.
-pub fn json(arguments: &Arguments, places: &Places, measured: &[Measured], skipped: &[(&str, String)]) -> Value {
+/// The same content as JSON.
+pub fn json(arguments: &Arguments, databases: &Databases, measured: &[Measured], skipped: &[(&str, String)]) -> Value {
     let peers: Vec<Value> = measured.iter().map(one).collect();
     let skipped: Vec<Value> = skipped.iter().map(|(name, why)| json!({"name": name, "why": why})).collect();
-    json!({"command": arguments.command, "machine": places.described, "peers": peers, "skipped": skipped})
+    json!({"command": arguments.command, "machine": databases.described, "peers": peers, "skipped": skipped})
 }
 
 fn one(measured: &Measured) -> Value {
@@ -105,7 +105,7 @@ fn grid(title: &str, columns: &[Column], measured: &[&Measured]) -> Vec<String> 
     lines
 }
 
-/// The settings of each figure and how an end is seen, once where they are the same.
+/// The settings of each figure and the way in which the end of a job is detected. Equal notes are shown once.
 fn notes(measured: &Measured) -> Vec<(String, String)> {
     let mut notes: Vec<(String, String)> = Vec::new();
     for (figure, name, text) in &measured.notes {

@@ -1,4 +1,4 @@
-//! graphile_worker, the queue of that name in Rust; it deletes what is done.
+//! graphile_worker, a queue in Rust. It deletes the rows of finished jobs.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ impl TaskHandler for Nothing {
     const IDENTIFIER: &'static str = "nothing";
 
     async fn run(self, _context: WorkerContext) -> impl IntoTaskHandlerResult {
-        load::started(self.0.number);
+        load::job_started(self.0.number);
         Ok::<(), String>(())
     }
 }
@@ -43,7 +43,7 @@ async fn main() -> load::Result {
             .complete_job_batch_delay(Duration::from_millis(5));
         settings += ", concurrency 500, local_queue 5000, complete_job_batch_delay 5 ms";
     }
-    // It makes the tables.
+    // This creates the tables.
     let worker = options.init().await?;
     let utils = std::sync::Arc::new(worker.create_utils());
     if arguments.has_workers() {
@@ -54,11 +54,11 @@ async fn main() -> load::Result {
 }
 
 impl Peer for Graphile {
-    const TELLS: bool = false;
+    const REPORTS_END: bool = false;
 
     async fn send(&self, job: Job) -> load::Result<End> {
         self.utils.add_job(Nothing(job), JobSpec::default()).await?;
-        Ok(End::Untold)
+        Ok(End::Unreported)
     }
 
     async fn send_many(&self, jobs: Vec<Job>) -> load::Result {
@@ -76,7 +76,7 @@ impl Peer for Graphile {
         self.settings.clone()
     }
 
-    fn end_seen(&self) -> &'static str {
+    fn end_detection(&self) -> &'static str {
         "it deletes the row, and tells nobody: callers go on at the start; at the end, and idle, the table is asked until it is empty"
     }
 }

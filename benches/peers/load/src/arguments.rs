@@ -1,15 +1,15 @@
-//! What one process of a peer measures, on which database, and for how long.
+//! The arguments of a peer's process: the figure, the database and the duration.
 
 use std::time::Duration;
 
 use crate::Result;
 
-/// One process measures one kind of figure, on a database of its own.
+/// The kind of figure. One process measures one kind, on a database of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Figure {
-    /// Sends, while nothing works.
+    /// Sends without workers.
     Enqueue,
-    /// Sends, and the jobs run.
+    /// Sends with workers that run the jobs.
     Both,
     /// One job at a time.
     Idle,
@@ -20,7 +20,7 @@ pub struct Arguments {
     pub database: String,
     pub each: Duration,
     pub callers: Vec<usize>,
-    /// What SQLite is told: `full` or `normal`. PostgreSQL's server says it itself.
+    /// The setting `synchronous` of SQLite: `full` or `normal`. PostgreSQL has its own setting on the server.
     pub synchronous: String,
 }
 
@@ -56,12 +56,12 @@ impl Arguments {
         Ok(arguments)
     }
 
-    /// Whether the jobs are worked off.
+    /// True if workers run the jobs.
     pub fn has_workers(&self) -> bool {
         self.figure != Figure::Enqueue
     }
 
-    /// Whether the settings are those for one job at a time, where they differ from those for many.
+    /// True if the peer is to be configured for one job at a time, where that differs from the settings for many jobs.
     pub fn is_idle(&self) -> bool {
         self.figure == Figure::Idle
     }

@@ -1,10 +1,10 @@
-//! The load that every peer written in Rust carries: the same jobs, the same callers, the same figures.
+//! The load of every peer that is written in Rust: the same jobs, the same callers, the same figures.
 
 mod arguments;
 mod figures;
+mod measurement;
 mod report;
-mod turn;
-mod watch;
+mod starts;
 
 use std::error::Error;
 use std::pin::Pin;
@@ -13,15 +13,15 @@ use serde::{Deserialize, Serialize};
 
 pub use arguments::{Arguments, Figure};
 pub use figures::measure;
-pub use watch::started;
+pub use starts::job_started;
 
 pub type Result<T = (), E = Box<dyn Error + Send + Sync>> = std::result::Result<T, E>;
 
-/// How many connections each peer may have, where it lets one say: each brings one job at a time, and PostgreSQL makes one write to
-/// the disk of many commits.
+/// The number of connections of each peer, if it can be set. Each connection sends one job at a time, and PostgreSQL writes many commits to
+/// the disk together.
 pub const CONNECTIONS: u32 = 32;
 
-/// What a job carries: about 190 bytes of JSON.
+/// The content of a job: about 190 bytes of JSON.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Job {
     pub number: u64,
@@ -34,37 +34,37 @@ impl Job {
     }
 }
 
-/// How a caller learns that its job is durably done.
+/// The way in which a caller learns that its job is durably done.
 pub enum End {
-    /// The peer tells it.
-    Told(Pin<Box<dyn Future<Output = Result> + Send>>),
-    /// The peer does not: the caller goes on when its job has started, and the database is asked at the end.
-    Untold,
+    /// The peer reports it through this future.
+    Reported(Pin<Box<dyn Future<Output = Result> + Send>>),
+    /// The peer does not report it: the caller continues when its job has started, and the database is queried at the end.
+    Unreported,
 }
 
 /// A queue or an engine, through its own API.
 pub trait Peer: Clone + Send + Sync + 'static {
-    /// Whether callers learn that their job is durably done.
-    const TELLS: bool;
-    /// Whether it takes many jobs by one call.
+    /// True if the peer reports to callers that their job is durably done.
+    const REPORTS_END: bool;
+    /// True if the peer accepts many jobs in one call.
     const HAS_BULK: bool = true;
 
-    /// Sends one job by the peer's call for one job. It is durable when this returns.
+    /// Sends one job with the peer's call for one job. It is durable when this returns.
     fn send(&self, job: Job) -> impl Future<Output = Result<End>> + Send;
 
-    /// Sends many by one call of the peer. They are durable when this returns.
+    /// Sends many jobs with one call of the peer. They are durable when this returns.
     fn send_many(&self, _jobs: Vec<Job>) -> impl Future<Output = Result> + Send {
         async { Err("it takes one job a call".into()) }
     }
 
-    /// How many jobs are not yet durably done, by the database's word. Only asked where the peer does not tell its callers.
+    /// The number of jobs in the database that are not yet durably done. Used only if the peer does not report the end to its callers.
     fn unfinished(&self) -> impl Future<Output = Result<u64>> + Send {
         async { Err("it tells its callers".into()) }
     }
 
-    /// How it was set up for this figure.
+    /// The settings of the peer for this figure, as a text.
     fn settings(&self) -> String;
 
-    /// In what way the end of a job is seen.
-    fn end_seen(&self) -> &'static str;
+    /// The way in which the end of a job is detected, as a text.
+    fn end_detection(&self) -> &'static str;
 }

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use serde_json::json;
 
-/// A figure, and what stands beside it.
+/// Prints a figure with a comment.
 pub fn put(what: &str, value: f64, unit: &str, beside: &str) {
     println!("{}", json!({"what": what, "value": value, "unit": unit, "beside": beside}));
 }
 
-/// The 50th and the 99th percentile.
+/// Prints the 50th and the 99th percentile.
 pub fn put_latency(what: &str, mut samples: Vec<Duration>) {
     samples.sort_unstable();
     let count = samples.len();
@@ -21,7 +21,7 @@ pub fn put_latency(what: &str, mut samples: Vec<Duration>) {
     }
 }
 
-/// Something that is said of the peer rather than measured.
+/// Prints a note about the peer, which is not a measurement.
 pub fn note(name: &str, text: &str) {
     println!("{}", json!({"note": name, "text": text}));
 }

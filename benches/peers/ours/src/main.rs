@@ -1,11 +1,11 @@
-//! This engine, through its public API: events to instances that stand, each acknowledged, carried out and settled.
+//! This engine, through its public API: events to existing instances, each acknowledged, carried out and settled.
 
 use fsm::prelude::*;
 use fsm::{Client, Runtime, Synchronous};
 use load::{Arguments, End, Job, Peer};
 use serde::{Deserialize, Serialize};
 
-/// Comes to be.
+/// Creates an instance.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Begin {
     text: String,
@@ -23,7 +23,7 @@ async fn begun(_event: Begin) -> Result {
 }
 #[verb]
 async fn stepped(event: Step) -> Result {
-    load::started(event.number);
+    load::job_started(event.number);
     Ok(())
 }
 
@@ -34,12 +34,12 @@ fsm! {
     }
 }
 
-/// How many instances the steps go round.
+/// The number of instances that the steps use in turn.
 const INSTANCES: u64 = 20_000;
 /// A slot for every caller.
 const CONCURRENCY: u32 = 4096;
-/// How many requests are under way while the instances are made.
-const AT_A_TIME: u64 = 1000;
+/// The number of concurrent requests while the instances are created.
+const CONCURRENT_REQUESTS: u64 = 1000;
 
 #[derive(Clone)]
 enum Ours {
@@ -65,10 +65,10 @@ async fn main() -> load::Result {
 
 async fn begin_all(runtime: &Runtime) -> load::Result {
     let mut doing = tokio::task::JoinSet::new();
-    for part in 0..AT_A_TIME {
+    for part in 0..CONCURRENT_REQUESTS {
         let handle = runtime.machine::<Pulse>();
         doing.spawn(async move {
-            for instance in (part..INSTANCES).step_by(AT_A_TIME as usize) {
+            for instance in (part..INSTANCES).step_by(CONCURRENT_REQUESTS as usize) {
                 let key = key(instance);
                 handle.send(&key, Begin { text: Job::new(instance).text }).await?;
                 handle.settled(&key).await?;
@@ -87,20 +87,20 @@ fn key(number: u64) -> String {
 }
 
 impl Peer for Ours {
-    const TELLS: bool = true;
+    const REPORTS_END: bool = true;
     const HAS_BULK: bool = false;
 
     async fn send(&self, job: Job) -> load::Result<End> {
         match self {
-            // Nobody works, so each goes to an instance that is not there yet.
+            // No worker runs, so each event creates a new instance.
             Ours::Sending(client) => {
                 client.machine::<Pulse>().send(format!("sent-{}", job.number), Begin { text: job.text }).await?;
-                Ok(End::Untold)
+                Ok(End::Unreported)
             }
             Ours::Working(runtime) => {
                 let (handle, key) = (runtime.machine::<Pulse>(), key(job.number));
                 handle.send(&key, Step { number: job.number, text: job.text }).await?;
-                Ok(End::Told(Box::pin(async move { Ok(handle.settled(&key).await.map(drop)?) })))
+                Ok(End::Reported(Box::pin(async move { Ok(handle.settled(&key).await.map(drop)?) })))
             }
         }
     }
@@ -112,7 +112,7 @@ impl Peer for Ours {
         }
     }
 
-    fn end_seen(&self) -> &'static str {
+    fn end_detection(&self) -> &'static str {
         "each caller waits for `settled`"
     }
 }

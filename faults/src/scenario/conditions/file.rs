@@ -6,21 +6,23 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::Failure;
-use crate::small::{Small, me};
+use crate::small_disk::{SmallDisk, current_user_id};
 use crate::sql;
-use crate::stage::Stage;
+use crate::test_run::TestRun;
 
 pub const NAMES: [&str; 4] = ["unwritable", "full", "full and unwritable", "locked"];
+/// The size of the filesystem of the SQLite database, except while it is full.
+pub const DISK_MIB: u32 = 4096;
 /// Root can write regardless of file modes, but not without this capability.
 const BOUND_BY_MODES: [&str; 3] = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-dac_override,-dac_read_search"];
 
 /// The prefix for processes that must respect file modes.
 pub fn prefix() -> Result<&'static [&'static str], Failure> {
-    Ok(if me()? == 0 { &BOUND_BY_MODES } else { &[] })
+    Ok(if current_user_id()? == 0 { &BOUND_BY_MODES } else { &[] })
 }
 
 /// Imposes the condition of this name for a while, and reverts it.
-pub async fn impose(stage: &Stage<'_>, disk: &Small, name: &str, each: Duration) -> Result<(), Failure> {
+pub async fn impose(test_run: &TestRun<'_>, disk: &SmallDisk, name: &str, each: Duration) -> Result<(), Failure> {
     match name {
         // Open connections continue to write. Each verb with statements of its own gets a new connection.
         "unwritable" => {
@@ -43,7 +45,7 @@ pub async fn impose(stage: &Stage<'_>, disk: &Small, name: &str, each: Duration)
             set_writable(disk.path(), true)?;
         }
         _ => {
-            let mut db = stage.db().await?;
+            let mut db = test_run.db().await?;
             db.run(sql::LOCK_FILE).await?;
             tokio::time::sleep(each).await;
             db.run(sql::LOCK_END).await?;
@@ -56,7 +58,7 @@ pub async fn impose(stage: &Stage<'_>, disk: &Small, name: &str, each: Duration)
 const TRIES: u32 = 20;
 
 /// Fills the filesystem.
-fn fill(disk: &Small) -> Result<(), Failure> {
+fn fill(disk: &SmallDisk) -> Result<(), Failure> {
     let mut resized = disk.resize(disk.used_mib()?.max(1));
     for more in 1..TRIES {
         if resized.is_ok() {
@@ -70,12 +72,12 @@ fn fill(disk: &Small) -> Result<(), Failure> {
     Ok(())
 }
 
-fn make_room(disk: &Small) -> Result<(), Failure> {
-    disk.resize(super::ENOUGH_MIB)?;
+fn make_room(disk: &SmallDisk) -> Result<(), Failure> {
+    disk.resize(DISK_MIB)?;
     Ok(std::fs::remove_file(ballast(disk))?)
 }
 
-fn ballast(disk: &Small) -> PathBuf {
+fn ballast(disk: &SmallDisk) -> PathBuf {
     disk.path().join("ballast")
 }
 

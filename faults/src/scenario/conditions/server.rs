@@ -4,41 +4,64 @@ use std::time::{Duration, Instant};
 
 use sqlx::{Connection, PgConnection};
 
-use super::{Locked, calm};
 use crate::Failure;
 use crate::load::now_us;
 use crate::sql;
-use crate::stage::Stage;
+use crate::test_run::TestRun;
 
 pub const NAMES: [&str; 7] =
     ["read-only", "cancelled", "terminated", "statement_timeout", "idle_in_transaction_session_timeout", "lock_timeout", "locked"];
 /// The interval at which statements are cancelled or sessions terminated.
 const PAUSE: Duration = Duration::from_millis(30);
 
+/// Rows that were locked, and the start and end of that time, in microseconds since 1970.
+pub struct Locked {
+    pub keys: Vec<String>,
+    /// The start of a time of equal length before the lock, under no condition.
+    pub calm_from_us: u64,
+    pub from_us: u64,
+    pub until_us: u64,
+}
+
 /// Imposes the condition of this name for a while, and reverts it. Returns the rows that were locked.
-pub async fn impose(stage: &mut Stage<'_>, name: &str, each: Duration) -> Result<Option<Locked>, Failure> {
+pub async fn impose(test_run: &mut TestRun<'_>, name: &str, each: Duration) -> Result<Option<Locked>, Failure> {
     match name {
-        "read-only" => with_setting(stage, "default_transaction_read_only", "on", each).await?,
-        "cancelled" => disturb(stage, sql::CANCEL, each).await?,
-        "terminated" => disturb(stage, sql::TERMINATE, each).await?,
+        "read-only" => with_setting(test_run, "default_transaction_read_only", "on", each).await?,
+        "cancelled" => disturb(test_run, sql::CANCEL, each).await?,
+        "terminated" => disturb(test_run, sql::TERMINATE, each).await?,
         "locked" => {
-            calm(stage).await?;
+            wait_for_open_work(test_run).await?;
             let calm_from_us = now_us();
             tokio::time::sleep(each).await;
-            let locked = lock(stage, calm_from_us, each).await?;
-            calm(stage).await?;
+            let locked = lock(test_run, calm_from_us, each).await?;
+            wait_for_open_work(test_run).await?;
             return Ok(Some(locked));
         }
         // Shorter than most statements under load, but longer than some.
-        timeout => with_setting(stage, timeout, "4ms", each).await?,
+        timeout => with_setting(test_run, timeout, "4ms", each).await?,
     }
     Ok(None)
 }
 
+/// Waits until all calls and waiting events of now have ended, so that later measurements show no effect of an earlier condition.
+async fn wait_for_open_work(test_run: &mut TestRun<'_>) -> Result<(), Failure> {
+    let (begun, moment_us) = (Instant::now(), now_us());
+    let mut db = test_run.db().await?;
+    while db.number_at(sql::OPEN_SINCE, moment_us).await? > 0 {
+        if begun.elapsed() > test_run.settle_within {
+            let says = format!("what was under way when a condition had passed has ended within {:?}", test_run.settle_within);
+            test_run.require(false, says);
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
+}
+
 /// Sets a server setting for a while.
-async fn with_setting(stage: &mut Stage<'_>, name: &str, value: &str, each: Duration) -> Result<(), Failure> {
+async fn with_setting(test_run: &mut TestRun<'_>, name: &str, value: &str, each: Duration) -> Result<(), Failure> {
     // New sessions of the harness get this setting too, so this session is kept and sets its own values.
-    let mut session = PgConnection::connect(&stage.test_server.cluster()?.url()).await?;
+    let mut session = PgConnection::connect(&test_run.test_server.cluster()?.url()).await?;
     for setting in ["default_transaction_read_only", "statement_timeout"] {
         run(&mut session, &format!("set {setting} = {}", if setting == "statement_timeout" { "0" } else { "off" })).await?;
     }
@@ -58,21 +81,21 @@ async fn run(session: &mut PgConnection, statement: &str) -> Result<(), Failure>
 }
 
 /// Cancels or terminates statements or sessions at random intervals.
-async fn disturb(stage: &mut Stage<'_>, how: &'static str, each: Duration) -> Result<(), Failure> {
-    let mut db = stage.db().await?;
+async fn disturb(test_run: &mut TestRun<'_>, how: &'static str, each: Duration) -> Result<(), Failure> {
+    let mut db = test_run.db().await?;
     let begun = Instant::now();
-    let mut struck = 0;
+    let mut disturbed = 0;
     while begun.elapsed() < each {
-        struck += db.number(how).await?;
+        disturbed += db.number(how).await?;
         tokio::time::sleep(PAUSE).await;
     }
-    stage.require(struck > 0, "something was there to be cancelled or terminated");
+    test_run.require(disturbed > 0, "something was there to be cancelled or terminated");
     Ok(())
 }
 
 /// Locks some live instances from another client.
-async fn lock(stage: &Stage<'_>, calm_from_us: u64, each: Duration) -> Result<Locked, Failure> {
-    let mut db = stage.db().await?;
+async fn lock(test_run: &TestRun<'_>, calm_from_us: u64, each: Duration) -> Result<Locked, Failure> {
+    let mut db = test_run.db().await?;
     let limit = Instant::now() + each;
     loop {
         db.run(sql::LOCK_BEGIN).await?;

@@ -7,7 +7,8 @@ use syn::parse::ParseStream;
 use syn::punctuated::Punctuated;
 use syn::{Ident, Lit, Path, Token, parenthesized, token};
 
-use super::{After, Declared, Edge, STATEMENTS, Stay, WORDS, peek_word};
+use super::words::{STATEMENTS, WORDS, peek_word};
+use crate::machine::declared::{After, Declared, Edge, Stay};
 use crate::mistake::Mistakes;
 use crate::{names, retry};
 

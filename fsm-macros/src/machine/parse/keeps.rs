@@ -5,7 +5,8 @@ use syn::parse::ParseStream;
 use syn::punctuated::Punctuated;
 use syn::{Ident, Token, Type, parenthesized, token};
 
-use super::{Declared, peek_word};
+use super::words::peek_word;
+use crate::machine::declared::Declared;
 use crate::mistake::Mistakes;
 
 /// The error for `search(…)` as a statement of its own.

@@ -1,13 +1,13 @@
 //! The checks of `fsm doctor` on schedules: those that no worker declares, that are late, and that could not send an event.
 
 use fsm_core::time::Timestamp;
+use fsm_store::schedules::ScheduleRow;
 
 use super::work::PATIENCE;
 use super::{Finding, Level, RECENTLY};
 use crate::admin::Admin;
 use crate::admin::schedules::ScheduleState;
 use crate::error::Error;
-use crate::store::schedules::ScheduleRow;
 
 impl Admin {
     pub(super) async fn schedules_found(&self) -> Result<Vec<Finding>, Error> {
@@ -24,7 +24,7 @@ fn found(row: &ScheduleRow, now: Timestamp) -> Vec<Finding> {
     let (name, mut findings) = (row.name.escape_debug(), Vec::new());
     let mut warn = |says: String| findings.push(Finding::new(Level::Warning, "schedules", says));
     let late_since = row.next_at.filter(|next| now.since(*next) > PATIENCE);
-    match (row.state(now), late_since) {
+    match (ScheduleState::of(row, now), late_since) {
         (ScheduleState::Undeclared, _) => warn(format!(
             "no worker has declared the schedule `{name}` since {}, so it sends nothing; start a program that declares it, or delete it with \
              `fsm schedules forget`",

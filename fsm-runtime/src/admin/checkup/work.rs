@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use fsm_core::duration::display;
 use fsm_core::time::Timestamp;
+use fsm_store::claim::{Served, Which, claimable, may_be_a_rows};
+use fsm_store::overview::{self, ToCome};
+use fsm_store::workers::Worker;
 
 use super::{FEW, Finding, Level, MOST, counted};
 use crate::admin::Admin;
 use crate::engine::Work;
 use crate::error::Error;
-use crate::store::claim::{Served, Which, claimable, may_be_a_rows};
-use crate::store::overview::{self, ToCome};
-use crate::store::workers::Worker;
 
 /// Attempts and timers that are due for longer than this are reported.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use fsm_core::call::{Attempt, AttemptState};
+use fsm_core::commit::request::RequestKind;
 use fsm_core::decide::send::Send;
 use fsm_core::ids::{CallId, InstanceId, SessionId};
 use fsm_core::outcome::{Event, Outcome, Outgoing, VerbRequests};
@@ -11,8 +12,8 @@ use fsm_core::retry::RetryState;
 use fsm_core::time::Timestamp;
 use uuid::Uuid;
 
-use super::super::request::{Report, RequestKind};
 use super::*;
+use crate::committer::request::report;
 
 fn keys(batch: &[Request]) -> Vec<&str> {
     batch.iter().map(|request| &*request.target.key).collect()
@@ -84,7 +85,7 @@ fn end(key: &str, waited_us: i64) -> Request {
         priority: Priority::Normal,
         limit: None,
     };
-    let report = Report::new(Arc::new(attempt), Outcome::Released);
+    let report = report(Arc::new(attempt), Outcome::Released);
     Request::new(InstanceKey::new("payment", key), RequestKind::Complete(Box::new(report)), None)
 }
 

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
     use crate::committer::request::Request;
     use crate::guard;
-    use crate::store::lock::CachedSnapshot;
+    use fsm_core::commit::rows::CachedSnapshot;
 
     #[test]
     fn what_is_wrong_again_and_again_is_hardly_ever_tried() {
@@ -60,7 +60,7 @@ mod tests {
         let event = fsm_core::outcome::Event { name: "Paid".into(), payload: Vec::new() };
         let id = fsm_core::ids::CallId(Uuid::nil());
         let send = fsm_core::decide::send::Send::new(id, event, 1);
-        let mut batch = [Request::new(target(1), crate::committer::request::RequestKind::Send(send), None)];
+        let mut batch = [Request::new(target(1), fsm_core::commit::request::RequestKind::Send(send), None)];
         let snapshot_cache = SnapshotCache::default();
         for (cached, hit_rate) in [(None, 0), (Some(CachedSnapshot::SomethingWaits), 0), (Some(seen(10)), 1)] {
             batch[0].cached = cached;

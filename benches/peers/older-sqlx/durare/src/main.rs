@@ -13,7 +13,7 @@ enum Durare {
 }
 
 async fn nothing(_context: DurableContext, job: Job) -> durare::Result<()> {
-    load::started(job.number);
+    load::job_started(job.number);
     Ok(())
 }
 
@@ -22,7 +22,7 @@ async fn main() -> load::Result {
     let arguments = Arguments::parse()?;
     let pool = PgPoolOptions::new().max_connections(CONNECTIONS).connect(&arguments.database).await?;
     let provider = Arc::new(PostgresProvider::from_pool(pool));
-    // It makes the tables, for the client too.
+    // This creates the tables, which the client needs too.
     let mut builder = DurableEngine::builder(provider.clone());
     builder.register("nothing", nothing);
     let engine = builder.build().await?;
@@ -37,18 +37,18 @@ async fn main() -> load::Result {
 }
 
 impl Peer for Durare {
-    const TELLS: bool = true;
+    const REPORTS_END: bool = true;
     const HAS_BULK: bool = false;
 
     async fn send(&self, job: Job) -> load::Result<End> {
         match self {
             Durare::Sending(client) => {
                 client.enqueue::<_, ()>("nobody", "nothing", job, WorkflowOptions::default()).await?;
-                Ok(End::Untold)
+                Ok(End::Unreported)
             }
             Durare::Working(engine) => {
                 let handle = engine.start::<_, ()>("nothing", job, WorkflowOptions::default()).await?;
-                Ok(End::Told(Box::pin(async move { Ok(handle.await?) })))
+                Ok(End::Reported(Box::pin(async move { Ok(handle.await?) })))
             }
         }
     }
@@ -62,7 +62,7 @@ impl Peer for Durare {
         }
     }
 
-    fn end_seen(&self) -> &'static str {
+    fn end_detection(&self) -> &'static str {
         "each caller awaits its handle, in the process that ran it"
     }
 }

@@ -1,4 +1,4 @@
-//! pgqrs: a queue on PostgreSQL; it marks what is done as archived.
+//! pgqrs: a queue on PostgreSQL. It marks the rows of finished jobs as archived.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ const CONSUMERS: usize = 2;
 
 #[derive(Clone)]
 struct Pgqrs {
-    /// To ask what is left.
+    /// For queries about the jobs that are left.
     pool: PgPool,
     producer: Arc<Producer>,
     settings: String,
@@ -24,7 +24,7 @@ async fn main() -> load::Result {
     let arguments = Arguments::parse()?;
     let mut config = Config::from_dsn(&arguments.database);
     config.max_connections = CONNECTIONS;
-    // It would take a thousand a second.
+    // The default is a thousand jobs a second.
     config.validation_config.max_enqueue_per_second = None;
     let store = pgqrs::connect_with_config(&config).await?;
     pgqrs::admin(&store).install().await?;
@@ -51,17 +51,17 @@ async fn consume(store: AnyStore, number: usize, batch: usize) -> pgqrs::Result<
 
 async fn nothing(messages: Vec<QueueMessage>) -> pgqrs::Result<()> {
     for message in messages {
-        load::started(message.payload["number"].as_u64().unwrap_or_default());
+        load::job_started(message.payload["number"].as_u64().unwrap_or_default());
     }
     Ok(())
 }
 
 impl Peer for Pgqrs {
-    const TELLS: bool = false;
+    const REPORTS_END: bool = false;
 
     async fn send(&self, job: Job) -> load::Result<End> {
         self.producer.enqueue(&serde_json::to_value(job)?).await?;
-        Ok(End::Untold)
+        Ok(End::Unreported)
     }
 
     async fn send_many(&self, jobs: Vec<Job>) -> load::Result {
@@ -79,7 +79,7 @@ impl Peer for Pgqrs {
         self.settings.clone()
     }
 
-    fn end_seen(&self) -> &'static str {
+    fn end_detection(&self) -> &'static str {
         "it marks the row, and tells nobody: callers go on at the start; at the end, and idle, the table is asked for rows that are not archived"
     }
 }

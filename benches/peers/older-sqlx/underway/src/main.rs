@@ -1,4 +1,4 @@
-//! underway: durable steps on PostgreSQL; it keeps the row of what is done for a while.
+//! underway: durable steps on PostgreSQL. It keeps the rows of finished jobs for a while.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ impl Task for Nothing {
     type Output = ();
 
     async fn execute(&self, _transaction: Transaction<'_, Postgres>, job: Job) -> task::Result<()> {
-        load::started(job.number);
+        load::job_started(job.number);
         Ok(())
     }
 }
@@ -45,11 +45,11 @@ async fn main() -> load::Result {
 }
 
 impl Peer for Underway {
-    const TELLS: bool = false;
+    const REPORTS_END: bool = false;
 
     async fn send(&self, job: Job) -> load::Result<End> {
         self.queue.enqueue(&self.pool, &Nothing, &job).await?;
-        Ok(End::Untold)
+        Ok(End::Unreported)
     }
 
     async fn send_many(&self, jobs: Vec<Job>) -> load::Result {
@@ -68,7 +68,7 @@ impl Peer for Underway {
         format!("max_connections {connections}{working}")
     }
 
-    fn end_seen(&self) -> &'static str {
+    fn end_detection(&self) -> &'static str {
         "it marks the row, and tells nobody: callers go on at the start; at the end, and idle, the table is asked for rows that are not done"
     }
 }
