@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::basket::item_key;
 use crate::bell::moment;
 use crate::check::check;
 use crate::child::{Spec, start};
@@ -130,10 +131,10 @@ const MISTAKES: &[Mistake] = mistakes! {
         |_, rows| { let basket = some_instance(rows, |one| one.machine == "basket" && one.status == "completed"); basket.status = "running".into() }
         => "each basket was called after its last item";
     "a basket is called before its last item":
-        |_, rows| some_instance(rows, |one| one.machine == "item" && one.status == "completed").state = None
+        |_, rows| item_of_an_assembled_basket(rows).state = None
         => "each basket was called after its last item";
     "an item of a basket is missing":
-        |_, rows| { let item = rows.instances.iter().find(|(_, one)| one.machine == "item").map(|(id, _)| *id); rows.instances.remove(&item.unwrap()) }
+        |_, rows| { let key = item_of_an_assembled_basket(rows).key.clone(); rows.instances.retain(|_, one| one.key != key) }
         => "each basket was called after its last item";
     "a moment of the schedule is missing":
         |_, rows| {
@@ -164,12 +165,20 @@ fn first<'r>(rows: &'r mut Rows, verb: &str) -> &'r mut Attempt {
     rows.attempts.iter_mut().find(|attempt| attempt.verb == verb && attempt.state == "success").unwrap()
 }
 
-fn some_instance(rows: &mut Rows, is_it: fn(&Instance) -> bool) -> &mut Instance {
+fn some_instance(rows: &mut Rows, is_it: impl Fn(&Instance) -> bool) -> &mut Instance {
     rows.instances.values_mut().find(|one| is_it(one)).unwrap()
 }
 
 fn some_record(rows: &mut Rows, is_it: fn(&Totals) -> bool) -> &mut Totals {
     rows.instances.values_mut().filter_map(|one| one.record.as_mut()).find(|record| is_it(record)).unwrap()
+}
+
+/// Items of a basket that was cancelled need not be packed.
+fn item_of_an_assembled_basket(rows: &mut Rows) -> &mut Instance {
+    let has_items = |one: &Instance| one.record.as_ref().is_some_and(|record| !record.taken.is_empty());
+    let assembled = some_instance(rows, |one| one.machine == "basket" && one.state.as_deref() == Some("assembled") && has_items(one));
+    let key = item_key(&assembled.key, assembled.record.as_ref().unwrap().taken[0]);
+    rows.instances.values_mut().find(|one| one.machine == "item" && one.key == key).unwrap()
 }
 
 fn answer_with_another_call(ledgers: &mut [ProcessLedger]) {
