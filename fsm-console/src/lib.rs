@@ -34,6 +34,7 @@ mod live;
 mod pages;
 mod path;
 mod probes;
+mod renderings;
 mod schedules;
 mod secure;
 mod shared;

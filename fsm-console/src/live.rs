@@ -1,11 +1,10 @@
 //! Live updates: the sections of a page that changed, as server-sent events. The page and its updates are rendered by the same functions.
 
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::extract::Query;
 use axum::http::StatusCode;
@@ -18,6 +17,7 @@ use serde_json::json;
 
 use crate::layout::Page;
 use crate::pages;
+use crate::renderings::{OpenPage, RenderedSection, Rendering};
 use crate::shared::{Asked, Shared};
 use crate::turns::Turn;
 
@@ -46,40 +46,43 @@ impl Drop for Counted {
 
 struct State {
     asked: Asked,
-    page: String,
-    /// The sections as they were last sent, by id.
-    sent: HashMap<&'static str, String>,
+    path: String,
+    page: Arc<OpenPage>,
+    /// The rendering that the browser shows.
+    shown: Option<Arc<Rendering>>,
+    /// The time at which the stream began, and then that of the shown rendering.
+    since: Instant,
     pause: Duration,
-    is_first: bool,
     _counted: Counted,
 }
 
 /// The stream of the page with that path.
-pub(crate) async fn stream(asked: Asked, Query(Wanted { page }): Query<Wanted>) -> Response {
+pub(crate) async fn stream(asked: Asked, Query(Wanted { page: path }): Query<Wanted>) -> Response {
     if asked.shared.streams.fetch_add(1, Ordering::Relaxed) >= MOST_STREAMS {
         asked.shared.streams.fetch_sub(1, Ordering::Relaxed);
         return (StatusCode::SERVICE_UNAVAILABLE, "too many pages are open\n").into_response();
     }
     let counted = Counted(Arc::clone(&asked.shared));
-    let state = State { asked, page, sent: HashMap::new(), pause: PAUSE, is_first: true, _counted: counted };
+    let page = asked.shared.open_pages.open((asked.base.0.clone(), asked.actor.access, path.clone()));
+    let state = State { asked, path, page, shown: None, since: Instant::now(), pause: PAUSE, _counted: counted };
     Sse::new(updates(state)).keep_alive(KeepAlive::new().interval(Duration::from_secs(15))).into_response()
 }
 
 fn updates(state: State) -> impl Stream<Item = Result<Event, Infallible>> {
     stream::unfold(state, |mut state| async move {
         loop {
-            if !std::mem::take(&mut state.is_first) {
+            if state.shown.is_some() {
                 tokio::time::sleep(state.pause).await;
             }
-            let turn = state.turn().await?;
             // If the page cannot be rendered, the stream ends and the browser tries again with backoff.
-            let page = tokio::time::timeout(pages::LIMIT, state.render()).await.ok()??;
-            drop(turn);
-            let now = page.now;
-            let changed = state.changed(page);
+            let rendering = state.page.newer_than(state.since, state.rendered()).await?;
+            let section = |section: &RenderedSection| json!({ "id": section.id, "html": section.html });
+            let changed: Vec<_> = rendering.changed_since(state.shown.as_deref()).into_iter().map(section).collect();
+            let now = rendering.now.as_micros();
+            (state.since, state.shown) = (rendering.began, Some(rendering));
             state.pause = if changed.is_empty() { (state.pause * 2).min(LONGEST_PAUSE) } else { PAUSE };
             if !changed.is_empty() {
-                let data = json!({ "now": now.as_micros(), "sections": changed });
+                let data = json!({ "now": now, "sections": changed });
                 return Some((Ok(Event::default().event("patch").data(data.to_string())), state));
             }
         }
@@ -87,6 +90,15 @@ fn updates(state: State) -> impl Stream<Item = Result<Event, Infallible>> {
 }
 
 impl State {
+    /// Renders the page when it has a turn; `None` if that is not possible, or if the program shuts down.
+    async fn rendered(&self) -> Option<Rendering> {
+        let _turn = self.turn().await?;
+        let began = Instant::now();
+        let page = tokio::time::timeout(pages::LIMIT, self.render()).await.ok()??;
+        let sections = page.sections.into_iter().map(|section| RenderedSection::new(section.id, section.content.into_string())).collect();
+        Some(Rendering { began, now: page.now, sections })
+    }
+
     /// Waits for a turn; `None` if the program shuts down meanwhile, because an open stream must not delay that.
     async fn turn(&self) -> Option<Turn> {
         let mut turn = pin!(self.asked.shared.turns.take());
@@ -99,50 +111,11 @@ impl State {
         }
     }
 
-    /// The page as it is now; `None` if it cannot be rendered, or if the program shuts down.
     async fn render(&self) -> Option<Page> {
         let admin = self.asked.admin_without_permit().await.ok()?;
         if EngineAccess::from(&admin).health().is_shutting_down {
             return None;
         }
-        pages::render(&self.asked, &admin, &self.page).await.ok()
-    }
-
-    /// The sections that differ from those that were last sent. Relative times do not count, because the script updates them.
-    fn changed(&mut self, page: Page) -> Vec<serde_json::Value> {
-        let mut changed = Vec::new();
-        for section in page.sections {
-            let html = section.content.into_string();
-            let lasting = without_relative_times(&html);
-            if self.sent.get(section.id) != Some(&lasting) {
-                changed.push(json!({ "id": section.id, "html": html }));
-                self.sent.insert(section.id, lasting);
-            }
-        }
-        changed
-    }
-}
-
-/// The HTML without the texts of its `time` elements, which the script updates.
-fn without_relative_times(html: &str) -> String {
-    let mut lasting = String::with_capacity(html.len());
-    let mut rest = html;
-    while let Some(start) = rest.find("<time ") {
-        let end = rest[start..].find('>').map_or(rest.len(), |end| start + end + 1);
-        lasting.push_str(&rest[..end]);
-        rest = rest[end..].find("</time>").map_or("", |close| &rest[end + close..]);
-    }
-    lasting + rest
-}
-
-#[cfg(test)]
-mod tests {
-    use super::without_relative_times;
-
-    #[test]
-    fn a_relative_time_is_no_change() {
-        let html = |text: &str| format!("<p>a <time data-at=\"5\">{text}</time> b <time data-at=\"7\">{text}</time>.</p>");
-        assert_eq!(without_relative_times(&html("3s ago")), without_relative_times(&html("4s ago")));
-        assert_eq!(without_relative_times("<p>a</p>"), "<p>a</p>");
+        pages::render(&self.asked, &admin, &self.path).await.ok()
     }
 }

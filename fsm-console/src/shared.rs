@@ -16,6 +16,7 @@ use uuid::Uuid;
 use crate::access::{Access, Action, Actor, Authentication, may};
 use crate::bulk_runs::BulkRuns;
 use crate::path::Base;
+use crate::renderings::OpenPages;
 use crate::turns::Turns;
 
 /// The time for which the list of machines is used before it is read again.
@@ -39,8 +40,10 @@ pub(crate) struct Shared {
     /// The number of open event streams.
     pub(crate) streams: AtomicUsize,
     reads: Arc<Semaphore>,
-    /// The turns of the open streams.
+    /// The turns of the open pages.
     pub(crate) turns: Turns,
+    /// The pages of the open streams.
+    pub(crate) open_pages: OpenPages,
 }
 
 impl Shared {
@@ -63,6 +66,7 @@ impl Shared {
             streams: AtomicUsize::new(0),
             reads: Arc::new(Semaphore::new(READS_AT_A_TIME)),
             turns: Turns::default(),
+            open_pages: OpenPages::default(),
         }
     }
 
