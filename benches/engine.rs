@@ -32,6 +32,8 @@ mod processes;
 mod rate_limit;
 #[path = "engine/report.rs"]
 mod report;
+#[path = "engine/send_many.rs"]
+mod send_many;
 #[path = "engine/sizes.rs"]
 mod sizes;
 
@@ -101,6 +103,14 @@ async fn measure(database: Database, arguments: &Arguments) -> Result<Report, Bo
     }
     if arguments.has(Measurement::Enqueue) {
         load::measure_sends(&bench_database, arguments, &mut report).await?;
+    }
+    if arguments.has(Measurement::SendMany) {
+        // The rows that are inserted beside it are no calls of the engine.
+        bench_database.remove().await?;
+        bench_database = database.make().await?;
+        send_many::measure(&bench_database, &mut report).await?;
+        bench_database.remove().await?;
+        bench_database = database.make().await?;
     }
     if arguments.has(Measurement::Across) {
         processes::measure_across(&bench_database, &mut report).await?;

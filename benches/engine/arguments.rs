@@ -24,6 +24,8 @@ pub enum Measurement {
     Retries,
     /// Sends alone
     Enqueue,
+    /// Many sends in one call
+    SendMany,
     /// Resident memory
     Memory,
     /// The lean limit

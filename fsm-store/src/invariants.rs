@@ -9,7 +9,7 @@ use super::sql;
 /// An invariant and the rows that break it. A healthy database has none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Invariant {
-    /// The number, `I1` to `I22`.
+    /// The number, `I1` to `I23`.
     pub number: &'static str,
     /// The condition that holds in a healthy database.
     pub says: &'static str,

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::sql::Many;
 
 /// A parameter of a statement.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Value<'a> {
     Id(Option<Uuid>),
     Number(Option<i64>),

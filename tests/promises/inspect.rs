@@ -249,13 +249,13 @@ promise! {
         bed.machine::<Payment>().send("o-1", checkout()).await.unwrap();
         bed.run_until_idle().await;
         let report = fsm::doctor(bed).await.unwrap();
-        assert!(report.is_healthy() && report.invariants.len() == 22, "{report}");
+        assert!(report.is_healthy() && report.invariants.len() == 23, "{report}");
 
         run(bed, "update fsm_instances set version = 7, row_version = row_version + 1 where machine = 'payment'").await;
         let report = fsm::doctor(bed).await.unwrap();
         let broken: Vec<_> = report.broken().map(|broken| broken.number).collect();
         assert_eq!(broken, ["I6"], "{report}");
-        assert!(report.to_string().ends_with("1 of 22 invariants do not hold"));
+        assert!(report.to_string().ends_with("1 of 23 invariants do not hold"));
         let dropping = fsm::testing::TestBed::builder().only::<Payment>().data(Arc::new(Gateway::failing(0))).beside(bed).await.unwrap();
         let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(dropping))).unwrap_err();
         assert!(panic.downcast_ref::<String>().unwrap().starts_with("the test bed's database is not as it must be:\nI1   holds"), "checked");

@@ -35,9 +35,9 @@ impl CombinedStatement {
         if batch.is_empty() {
             return Ok(());
         }
-        let first = self.arguments.len() + 1;
-        self.words(name, &sql.among_others(first, &self.condition));
-        batch.bind(&mut self.arguments)
+        let (first, has_same) = (self.arguments.len() + 1, batch.has_same(sql));
+        self.words(name, &sql.among_others(first, &self.condition, has_same));
+        batch.bind(&mut self.arguments, sql.same().map(|is_same| is_same && has_same))
     }
 
     /// Adds a statement to which the condition does not apply.

@@ -104,16 +104,26 @@ impl<'c> GuardedConnection<'c, PgConnection> {
 }
 
 impl<const WIDTH: usize> Batch<'_, WIDTH> {
-    /// Binds an array for each column.
-    pub(super) fn bind(&self, arguments: &mut PgArguments) -> Result<()> {
-        (0..WIDTH).try_for_each(|column| bind_column(arguments, self.rows().iter().map(|row| row[column])))
+    /// True if each column that is marked `same` has one value in all rows.
+    pub(super) fn has_same(&self, sql: &Many) -> bool {
+        let Some((first, others)) = self.rows().split_first() else { return false };
+        let mut marked = sql.same().enumerate().filter(|(_, is_same)| *is_same);
+        marked.all(|(column, _)| others.iter().all(|row| row[column] == first[column]))
+    }
+
+    /// Binds an array for each column, or the one value of a column for which `same` is true. There is at least one row.
+    pub(super) fn bind(&self, arguments: &mut PgArguments, same: impl Iterator<Item = bool>) -> Result<()> {
+        same.enumerate().try_for_each(|(column, is_same)| match is_same {
+            true => bind(arguments, &self.rows()[0][column]),
+            false => bind_column(arguments, self.rows().iter().map(|row| row[column])),
+        })
     }
 }
 
 /// The arrays of a batch.
 fn bound<const WIDTH: usize>(batch: &Batch<'_, WIDTH>) -> Result<PgArguments> {
     let mut arguments = PgArguments::default();
-    batch.bind(&mut arguments)?;
+    batch.bind(&mut arguments, std::iter::repeat_n(false, WIDTH))?;
     Ok(arguments)
 }
 

@@ -3,7 +3,7 @@
 use super::invariant::{Invariant, invariant};
 use super::statement::{Sql, same};
 
-pub const INVARIANTS: [Invariant; 22] = [
+pub const INVARIANTS: [Invariant; 23] = [
     invariant(
         "I1",
         "an instance is open if and only if its newest attempt is scheduled or executing, and the row has all of that attempt",
@@ -359,4 +359,22 @@ pub const INVARIANTS: [Invariant; 22] = [
     ),
     super::family::AWAITS_CHILDREN,
     super::family::IS_TOLD,
+    // No check constraint does this: PostgreSQL would read it anew for each statement that writes (decision 147).
+    invariant(
+        "I23",
+        "each status and state is one of those that exist, and attempts are numbered from 1",
+        same(
+            "
+            select i.instance_id, 'has status ' || i.status || ', attempt ' || coalesce(i.attempt, 0) || ' ' || coalesce(i.attempt_state, 'missing')
+                || ', family ' || coalesce(i.family, 'none') || ' and attachment ' || coalesce(i.attachment, 'none')
+            from fsm_instances i
+            where i.status not in ('running', 'completed', 'error', 'cancelled') or i.attempt < 1
+                or i.attempt_state not in ('scheduled', 'executing', 'success', 'error', 'lost', 'released', 'cancelled', 'snoozed')
+                or i.family not in ('past', 'open', 'ended', 'cancelling') or i.attachment not in ('attached', 'detached')
+            union all
+            select c.call_id, 'has attempt ' || c.attempt || ', ' || c.state
+            from fsm_async_calls c
+            where c.attempt < 1 or c.state not in ('success', 'error', 'lost', 'released', 'cancelled', 'snoozed')",
+        ),
+    ),
 ];

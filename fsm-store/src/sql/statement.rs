@@ -12,7 +12,7 @@ pub(super) const fn same(text: &'static str) -> Sql {
 
 /// One statement for many rows, which it reads from `w`.
 pub(crate) struct Many {
-    /// The columns of `w`: name and PostgreSQL type.
+    /// The columns of `w`: name and PostgreSQL type. `same` marks those that mostly have one value in all rows of a batch.
     pub columns: &'static str,
     pub sqlite: &'static str,
     pub postgres: &'static str,
@@ -25,16 +25,30 @@ pub(super) const fn many(columns: &'static str, text: &'static str) -> Many {
 impl Many {
     /// The text for PostgreSQL, with an array for each column.
     pub(crate) fn for_postgres(&self) -> String {
-        self.among_others(1, "true")
+        self.among_others(1, "true", false)
     }
 
-    /// The text for use beside other statements in one query. Its arrays are numbered from `first` on. It applies to the rows for which
-    /// `condition` holds, which refers to a row as `u`.
-    pub(crate) fn among_others(&self, first: usize, condition: &str) -> String {
-        let arrays: Vec<_> = self.types().zip(first..).map(|(kind, n)| format!("${n}::{kind}[]")).collect();
-        let (names, arrays) = (self.names(), arrays.join(", "));
-        let unless = if condition == "true" { String::new() } else { format!(" as u ({names}) where {condition}") };
-        format!("with w ({names}) as (select * from unnest({arrays}){unless})\n{}", self.postgres)
+    /// The text for use beside other statements in one query. Its parameters are numbered from `first` on: an array for each column or, if
+    /// `has_same`, one value for each column marked `same`. It applies to the rows for which `condition` holds, which refers to a row as `u`.
+    pub(crate) fn among_others(&self, first: usize, condition: &str, has_same: bool) -> String {
+        let names = self.names();
+        let (mut columns, mut in_arrays, mut arrays) = (Vec::new(), Vec::new(), Vec::new());
+        for (((name, kind), is_same), n) in names.split(", ").zip(self.types()).zip(self.same()).zip(first..) {
+            if has_same && is_same {
+                columns.push(format!("${n}::{kind}"));
+            } else {
+                columns.push(format!("u.{name}"));
+                in_arrays.push(name);
+                arrays.push(format!("${n}::{kind}[]"));
+            }
+        }
+        let (columns, arrays, in_arrays) = (columns.join(", "), arrays.join(", "), in_arrays.join(", "));
+        format!("with w ({names}) as (select {columns} from unnest({arrays}) as u ({in_arrays}) where {condition})\n{}", self.postgres)
+    }
+
+    /// For each column, whether it is marked `same`.
+    pub(crate) fn same(&self) -> impl Iterator<Item = bool> {
+        self.columns.split(", ").map(|column| column.ends_with(" same"))
     }
 
     /// The text for SQLite, for one row whose values come in the order of the columns. If the text permits it, the values replace the

@@ -61,18 +61,18 @@ pub const TIMER_EXISTS: Many = Many {
 /// The columns of an open attempt, without its instance.
 macro_rules! open_columns {
     () => {
-        "call_id uuid, attempt bigint, attempt_state text, verb text, event text, payload bytea, from_state text, to_state text, \
-         attempt_created_at bigint, scheduled_at bigint, due_at bigint, remaining_attempts bigint, backoff bigint, max_backoff bigint, \
-         retry text, first_at bigint, worker uuid, started_at bigint, previous uuid, snoozes bigint, waits_for text, runs_under text, \
-         priority bigint"
+        "call_id uuid, attempt bigint same, attempt_state text same, verb text, event text, payload bytea, from_state text, to_state text, \
+         attempt_created_at bigint same, scheduled_at bigint same, due_at bigint same, remaining_attempts bigint, backoff bigint, \
+         max_backoff bigint, retry text, first_at bigint same, worker uuid same, started_at bigint same, previous uuid, \
+         snoozes bigint same, waits_for text same, runs_under text same, priority bigint same"
     };
 }
 
 /// The columns of an instance that change with a transition, without its call.
 macro_rules! moved_columns {
     () => {
-        "instance_id uuid, state text, version bigint, record bytea, error text, inbox_head bigint, inbox_tail bigint, updated_at bigint, \
-         entered_at bigint, fair_by text"
+        "instance_id uuid, state text, version bigint, keeps_record boolean same, record bytea, error text same, inbox_head bigint, inbox_tail bigint, \
+         updated_at bigint same, entered_at bigint, fair_by text"
     };
 }
 
@@ -107,8 +107,8 @@ macro_rules! save {
         concat!(
             "
             update fsm_instances as i
-            set state = w.state, version = w.version, record = w.record, error = w.error, inbox_head = w.inbox_head,
-                inbox_tail = w.inbox_tail, updated_at = w.updated_at, entered_at = w.entered_at, fair_by = w.fair_by, row_version = i.row_version + 1",
+            set state = w.state, version = w.version, record = case when w.keeps_record then i.record else w.record end, error = w.error,
+                inbox_head = w.inbox_head, inbox_tail = w.inbox_tail, updated_at = w.updated_at, entered_at = w.entered_at, fair_by = w.fair_by, row_version = i.row_version + 1",
             $($set,)*
             "
             from w
@@ -144,7 +144,7 @@ macro_rules! opened {
 /// The columns that decide in which partial indexes an instance is.
 macro_rules! placed_columns {
     () => {
-        ", status text, paused boolean, family text, family_group bigint"
+        ", status text, paused boolean same, family text same, family_group bigint same"
     };
 }
 
@@ -167,7 +167,11 @@ pub const SAVE: Many = many(
 
 /// Writes each instance and ends its call. Uses the primary key.
 pub const SAVE_ENDED: Many = many(
-    concat!(moved_columns!(), ", attempt_state text, finished_at bigint, attempt_error text, keeps_payload boolean", placed_columns!()),
+    concat!(
+        moved_columns!(),
+        ", attempt_state text, finished_at bigint same, attempt_error text, keeps_payload boolean",
+        placed_columns!()
+    ),
     save!(ended!(), placed!()),
 );
 
@@ -180,8 +184,10 @@ pub const SAVE_OPENED: Many =
 pub const SAVE_IN_PLACE: Many = many(moved_columns!(), save!());
 
 /// As `SAVE_ENDED`, for instances whose status, pause and family do not change. Uses the primary key.
-pub const SAVE_ENDED_IN_PLACE: Many =
-    many(concat!(moved_columns!(), ", attempt_state text, finished_at bigint, attempt_error text, keeps_payload boolean"), save!(ended!()));
+pub const SAVE_ENDED_IN_PLACE: Many = many(
+    concat!(moved_columns!(), ", attempt_state text, finished_at bigint same, attempt_error text, keeps_payload boolean"),
+    save!(ended!()),
+);
 
 /// As `SAVE_OPENED`, for instances whose status, pause and family do not change. Uses the primary key.
 pub const SAVE_OPENED_IN_PLACE: Many = many(concat!(moved_columns!(), ", keeps_payload boolean, ", open_columns!()), save!(opened!()));

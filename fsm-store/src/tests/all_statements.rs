@@ -219,5 +219,5 @@ pub(super) const MANY: [(&str, &Many); 78] = [
 ];
 
 /// The statements that exist only for PostgreSQL.
-pub(super) const OF_POSTGRES: [(&str, &Many); 3] =
-    [("LOCK_IF_FREE", &sql::LOCK_IF_FREE), ("SEE_BY_KEY", &sql::READ_BY_KEY), ("AS_SEEN", &sql::AT_VERSION)];
+pub(super) const OF_POSTGRES: [(&str, &Many); 4] =
+    [("LOCK_IF_FREE", &sql::LOCK_IF_FREE), ("SEE_BY_KEY", &sql::READ_BY_KEY), ("AT_VERSION", &sql::AT_VERSION), ("ENDING", &sql::ENDING)];

@@ -70,7 +70,7 @@ pub(super) async fn save(sink: &mut Sink<'_, '_>, changes: &[&Changes], payloads
         }
     }
     let (moved, stayed): (Vec<_>, Vec<_>) = rest.iter().partition(|saved| saved.is_moved);
-    sink.put(&sql::SAVE, moved.iter().map(|saved| joined::<MOVED, 4, 14>(saved.columns(), saved.place())).collect()).await?;
+    sink.put(&sql::SAVE, moved.iter().map(|saved| joined::<SAVED, 4, 15>(saved.columns(), saved.place())).collect()).await?;
     sink.put(&sql::SAVE_IN_PLACE, stayed.iter().map(|saved| saved.columns()).collect()).await?;
 
     let errors: Vec<_> = ended.iter().map(|(_, close)| close.error.as_deref().map(fit_text)).collect();
@@ -78,18 +78,18 @@ pub(super) async fn save(sink: &mut Sink<'_, '_>, changes: &[&Changes], payloads
         // An exhausted call may be retried by hand, which needs its payload.
         let keeps_payload = saved.change.instance.status == Status::Error;
         let end = values![close.becomes.as_str(), close.finished_at.as_micros(), error.as_deref(), keeps_payload];
-        (saved, joined::<MOVED, 4, 14>(saved.columns(), end))
+        (saved, joined::<SAVED, 4, 15>(saved.columns(), end))
     });
     let (moved, stayed): (Vec<_>, Vec<_>) = ends.partition(|(saved, _)| saved.is_moved);
-    sink.put(&sql::SAVE_ENDED, moved.iter().map(|(saved, row)| joined::<14, 4, 18>(*row, saved.place())).collect()).await?;
+    sink.put(&sql::SAVE_ENDED, moved.iter().map(|(saved, row)| joined::<15, 4, 19>(*row, saved.place())).collect()).await?;
     sink.put(&sql::SAVE_ENDED_IN_PLACE, stayed.iter().map(|(_, row)| *row).collect()).await?;
 
     let begins = opened.iter().map(|(saved, open)| {
-        let row: [Value<'_>; 11] = joined(saved.columns(), values![open.payload.is_none()]);
-        (saved, joined::<11, OPEN, 34>(row, open_columns(Some(&open.attempt), saved.payload, saved.policy.as_deref())))
+        let row: [Value<'_>; 12] = joined(saved.columns(), values![open.payload.is_none()]);
+        (saved, joined::<12, OPEN, 35>(row, open_columns(Some(&open.attempt), saved.payload, saved.policy.as_deref())))
     });
     let (moved, stayed): (Vec<_>, Vec<_>) = begins.partition(|(saved, _)| saved.is_moved);
-    sink.put(&sql::SAVE_OPENED, moved.iter().map(|(saved, row)| joined::<34, 4, 38>(*row, saved.place())).collect()).await?;
+    sink.put(&sql::SAVE_OPENED, moved.iter().map(|(saved, row)| joined::<35, 4, 39>(*row, saved.place())).collect()).await?;
     sink.put(&sql::SAVE_OPENED_IN_PLACE, stayed.iter().map(|(_, row)| *row).collect()).await
 }
 
@@ -110,8 +110,12 @@ impl<'a> Saved<'a> {
         Ok(Saved { change, is_moved: is_postgres || change.leaves_its_place(), error, policy, payload })
     }
 
-    fn columns(&self) -> [Value<'_>; MOVED] {
-        moved_columns(&self.change.instance, self.error.as_deref())
+    fn columns(&self) -> [Value<'_>; SAVED] {
+        // Only a verb that succeeds changes the record. An unchanged record, which may be large, is not written again.
+        let keeps_record = self.change.close.as_ref().is_none_or(|close| close.becomes != AttemptState::Success);
+        let [id, state, version, record, rest @ ..] = moved_columns(&self.change.instance, self.error.as_deref());
+        let record = if keeps_record { Value::Bytes(None) } else { record };
+        joined::<5, 6, SAVED>([id, state, version, keeps_record.into(), record], rest)
     }
 
     fn place(&self) -> [Value<'_>; 4] {
@@ -147,6 +151,8 @@ pub(super) fn moved_columns<'a>(instance: &'a Instance, error: Option<&'a str>) 
 
 /// The number of columns of an instance that change with a transition.
 pub(super) const MOVED: usize = 10;
+/// The same with the one that says whether the record stays as it is.
+const SAVED: usize = MOVED + 1;
 /// The number of columns of an open attempt.
 pub(super) const OPEN: usize = 23;
 

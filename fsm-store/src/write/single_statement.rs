@@ -2,13 +2,13 @@
 
 use std::collections::HashSet;
 
-use fsm_core::changes::Changes;
+use fsm_core::changes::{Changes, Close};
 use fsm_core::commit::written::payload;
 use fsm_core::ids::InstanceId;
 use fsm_core::time::Timestamp;
 
-use super::follow::{all_but_inbox, waits};
-use super::guards::{closed, created};
+use super::follow::{all_but_inbox, joined, waits};
+use super::guards::{close_row, created, error_of};
 use crate::conn::Conn;
 use crate::error::{Result, StoreError};
 use crate::postgres::combined::CombinedStatement;
@@ -23,17 +23,29 @@ use crate::values::{Batch, Value, values};
 /// on a connection for commits.
 pub async fn write_single_statement(conn: &mut Conn<'_>, changes: &[(&Changes, Timestamp)]) -> Result<Option<HashSet<InstanceId>>> {
     let mut all = CombinedStatement::new();
-    let seen: Batch<'_, 6> = changes.iter().filter(|(change, _)| !change.is_new).map(|(change, at)| at_version(change, *at)).collect();
+    let old = || changes.iter().filter(|(change, _)| !change.is_new);
+    let seen: Batch<'_, 3> = old().filter(|(change, _)| change.close.is_none()).map(|(change, at)| at_version(change, *at)).collect();
+    let closes: Vec<_> =
+        old().filter_map(|(change, at)| Some((at_version(change, *at), change.instance.id, change.close.as_ref()?))).collect();
+    let errors: Vec<_> = closes.iter().map(|(.., close)| error_of(close)).collect();
+    let rows = closes.iter().zip(&errors);
+    let ending: Batch<'_, 10> = rows.map(|((version, id, close), error)| ending(*version, *id, close, error.as_deref())).collect();
     let changes: &[&Changes] = &changes.iter().map(|(change, _)| *change).collect::<Vec<_>>();
     let mut good = Vec::new();
-    for (name, is_there) in [("seen", !seen.is_empty()), ("created", changes.iter().any(|change| change.is_new))] {
+    for (name, is_there) in
+        [("seen", !seen.is_empty()), ("ending", !ending.is_empty()), ("created", changes.iter().any(|change| change.is_new))]
+    {
         good.extend(is_there.then(|| format!("select {name}.instance_id from {name}")));
     }
     all.part("seen", &sql::AT_VERSION, seen)?;
+    let some_end = !ending.is_empty();
+    all.part("ending", &sql::ENDING, ending)?;
     created(changes, |rows| all.part("created", &sql::CREATE, rows))??;
     all.words("good", &good.join(" union all "));
     all.only_if(sql::IS_GOOD.to_owned());
-    closed(changes, |rows| all.part("closed", &sql::CLOSE, rows))?;
+    if some_end {
+        all.words("ended", sql::APPEND_ENDED);
+    }
     let payloads: Vec<_> = changes.iter().map(|change| payload(change)).collect();
     let sink = &mut Sink::CombinedStatement(&mut all);
     waits(sink, changes).await?;
@@ -63,14 +75,13 @@ pub async fn write_in_one(conn: &mut Conn<'_>, changes: &Changes) -> Result<bool
 }
 
 /// A row for `sql::AT_VERSION`.
-fn at_version(change: &Changes, changed_at: Timestamp) -> [Value<'_>; 6] {
-    let Changes { instance, close, .. } = change;
-    values![
-        instance.id.0,
-        instance.row_version,
-        changed_at.as_micros(),
-        close.as_ref().map(|close| close.call.0),
-        close.as_ref().map(|close| i64::from(close.number)),
-        close.as_ref().and_then(|close| close.held_by).map(|session| session.0),
-    ]
+fn at_version<'a>(change: &Changes, changed_at: Timestamp) -> [Value<'a>; 3] {
+    let instance = &change.instance;
+    values![instance.id.0, instance.row_version, changed_at.as_micros()]
+}
+
+/// A row for `sql::ENDING`.
+fn ending<'a>(version: [Value<'a>; 3], id: InstanceId, close: &'a Close, error: Option<&'a str>) -> [Value<'a>; 10] {
+    let [_, closed @ ..] = close_row(id, close, error);
+    joined::<3, 7, 10>(version, closed)
 }
