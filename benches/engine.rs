@@ -87,6 +87,9 @@ async fn measure(database: Database, arguments: &Arguments) -> Result<Report, Bo
     }
     if arguments.has(Measurement::Memory) {
         memory::measure_in_child_process(&bench_database, &mut report)?;
+        // Its instances would go on to fail and be retried beside the other measurements.
+        bench_database.remove().await?;
+        bench_database = database.make().await?;
     }
     if arguments.has(Measurement::Limit) {
         limit::measure(&bench_database, arguments, &mut report).await?;

@@ -22,6 +22,7 @@ mod opening;
 mod plans;
 #[cfg(feature = "postgres")]
 mod pooler;
+mod records;
 mod samples;
 #[cfg(feature = "sqlite")]
 mod script;

@@ -151,23 +151,6 @@ async fn an_outdated_member_writes_nothing_and_the_others_go_on() {
     .await;
 }
 
-/// A record may be large. Only the success of a verb writes it.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_record_is_written_by_a_success_only() {
-    on_each(async |store| {
-        let begun = beginning("one", Some(session()));
-        written(&store, &[&begun]).await;
-        let ended = success(&begun);
-        written(&store, &[&ended]).await;
-        let instance = Instance { record: Some(b"never written".to_vec()), is_open: true, ..ended.instance.clone() };
-        let attempt = attempt(&instance, call(), Some(session()));
-        assert_eq!(written(&store, &[&opening(instance, attempt, Payload::Bytes(vec![7]))]).await.len(), 1);
-        let found = found(&store, "one").await.unwrap();
-        assert_eq!((found.is_open, found.record), (true, ended.instance.record));
-    })
-    .await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn of_many_that_create_one_key_one_wins() {
     on_each(async |store| {
