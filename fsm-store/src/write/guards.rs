@@ -169,13 +169,6 @@ async fn rescheduled(conn: &mut Conn<'_>, changes: &[&Changes], outdated: &HashS
     Ok(asked.into_iter().filter(|(_, (call, number, _))| !done.contains(&(*call, *number))).map(|(place, _)| place).collect())
 }
 
-/// Passes the rows of the attempts that end to `put`.
-pub(super) fn closed<T>(changes: &[&Changes], put: impl FnOnce(Batch<'_, 8>) -> T) -> T {
-    let closes: Vec<_> = changes.iter().filter_map(|change| Some((change.instance.id, change.close.as_ref()?))).collect();
-    let errors: Vec<_> = closes.iter().map(|(_, close)| error_of(close)).collect();
-    put(closes.iter().zip(&errors).map(|((instance, close), error)| close_row(*instance, close, error.as_deref())).collect())
-}
-
 /// Passes the rows of new instances to `put`, in the order of their keys, so that two batches cannot deadlock.
 pub(super) fn created<T>(changes: &[&Changes], put: impl FnOnce(Batch<'_, CREATED>) -> T) -> Result<T> {
     let mut new: Vec<_> = changes.iter().filter(|change| change.is_new).collect();

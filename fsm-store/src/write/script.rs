@@ -5,7 +5,7 @@ use fsm_core::commit::rows::FileVersion;
 use fsm_core::commit::written::payload;
 
 use super::follow::{all_but_inbox, waits};
-use super::guards::{closed, created};
+use super::guards::{close_row, created, error_of};
 use crate::error::Result;
 use crate::open::Store;
 use crate::sink::Sink;
@@ -23,7 +23,10 @@ pub async fn write_as_script(
     still: impl FnOnce() -> bool + Send + 'static,
 ) -> Result<bool> {
     let mut all = Whole::default();
-    closed(changes, |rows| all.guard(&sql::CLOSE, &rows));
+    let closes: Vec<_> = changes.iter().filter_map(|change| Some((change.instance.id, change.close.as_ref()?))).collect();
+    let errors: Vec<_> = closes.iter().map(|(_, close)| error_of(close)).collect();
+    let rows = closes.iter().zip(&errors).map(|((instance, close), error)| close_row(*instance, close, error.as_deref()));
+    all.guard(&sql::CLOSE, &rows.collect());
     created(changes, |rows| all.guard(&sql::CREATE, &rows))?;
     let payloads: Vec<_> = changes.iter().map(|change| payload(change)).collect();
     let sink = &mut Sink::Whole(&mut all);

@@ -22,28 +22,23 @@ use crate::values::{Batch, Value, values};
 /// instances are distinct, and all changes [`fits`](fsm_core::commit::written::fits). After an error the outcome is not known. Only for PostgreSQL, outside a transaction,
 /// on a connection for commits.
 pub async fn write_single_statement(conn: &mut Conn<'_>, changes: &[(&Changes, Timestamp)]) -> Result<Option<HashSet<InstanceId>>> {
-    let mut all = CombinedStatement::new();
     let old = || changes.iter().filter(|(change, _)| !change.is_new);
     let seen: Batch<'_, 3> = old().filter(|(change, _)| change.close.is_none()).map(|(change, at)| at_version(change, *at)).collect();
-    let closes: Vec<_> =
-        old().filter_map(|(change, at)| Some((at_version(change, *at), change.instance.id, change.close.as_ref()?))).collect();
+    let closes: Vec<_> = old().filter_map(|(change, at)| Some((change, at, change.close.as_ref()?))).collect();
     let errors: Vec<_> = closes.iter().map(|(.., close)| error_of(close)).collect();
-    let rows = closes.iter().zip(&errors);
-    let ending: Batch<'_, 10> = rows.map(|((version, id, close), error)| ending(*version, *id, close, error.as_deref())).collect();
+    let rows = closes.iter().zip(&errors).map(|((change, at, close), error)| ending(change, **at, close, error.as_deref()));
+    let ending: Batch<'_, 10> = rows.collect();
     let changes: &[&Changes] = &changes.iter().map(|(change, _)| *change).collect::<Vec<_>>();
-    let mut good = Vec::new();
-    for (name, is_there) in
-        [("seen", !seen.is_empty()), ("ending", !ending.is_empty()), ("created", changes.iter().any(|change| change.is_new))]
-    {
-        good.extend(is_there.then(|| format!("select {name}.instance_id from {name}")));
-    }
+
+    let guards = [("seen", !seen.is_empty()), ("ending", !ending.is_empty()), ("created", changes.iter().any(|change| change.is_new))];
+    let good = guards.iter().filter(|(_, is_there)| *is_there).map(|(name, _)| format!("select {name}.instance_id from {name}"));
+    let mut all = CombinedStatement::new();
     all.part("seen", &sql::AT_VERSION, seen)?;
-    let some_end = !ending.is_empty();
     all.part("ending", &sql::ENDING, ending)?;
     created(changes, |rows| all.part("created", &sql::CREATE, rows))??;
-    all.words("good", &good.join(" union all "));
+    all.words("good", &good.collect::<Vec<_>>().join(" union all "));
     all.only_if(sql::IS_GOOD.to_owned());
-    if some_end {
+    if !closes.is_empty() {
         all.words("ended", sql::APPEND_ENDED);
     }
     let payloads: Vec<_> = changes.iter().map(|change| payload(change)).collect();
@@ -81,7 +76,7 @@ fn at_version<'a>(change: &Changes, changed_at: Timestamp) -> [Value<'a>; 3] {
 }
 
 /// A row for `sql::ENDING`.
-fn ending<'a>(version: [Value<'a>; 3], id: InstanceId, close: &'a Close, error: Option<&'a str>) -> [Value<'a>; 10] {
-    let [_, closed @ ..] = close_row(id, close, error);
-    joined::<3, 7, 10>(version, closed)
+fn ending<'a>(change: &Changes, changed_at: Timestamp, close: &'a Close, error: Option<&'a str>) -> [Value<'a>; 10] {
+    let [_, closed @ ..] = close_row(change.instance.id, close, error);
+    joined::<3, 7, 10>(at_version(change, changed_at), closed)
 }
