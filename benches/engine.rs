@@ -82,20 +82,17 @@ async fn measure(database: Database, arguments: &Arguments) -> Result<Report, Bo
     let mut report = Report::new(&bench_database.describe().await?, &arguments.command());
     if arguments.has(Measurement::Compare) {
         compare::measure(&bench_database, arguments, &mut report).await?;
-        bench_database.remove().await?;
-        bench_database = database.make().await?;
+        bench_database = bench_database.renewed().await?;
     }
     if arguments.has(Measurement::Memory) {
         memory::measure_in_child_process(&bench_database, &mut report)?;
         // Its instances would go on to fail and be retried beside the other measurements.
-        bench_database.remove().await?;
-        bench_database = database.make().await?;
+        bench_database = bench_database.renewed().await?;
     }
     if arguments.has(Measurement::Limit) {
         limit::measure(&bench_database, arguments, &mut report).await?;
         // Its rows are not valid instances, and the invariants would report them.
-        bench_database.remove().await?;
-        bench_database = database.make().await?;
+        bench_database = bench_database.renewed().await?;
     }
     if arguments.has(Measurement::Transitions)
         || arguments.has(Measurement::Idle)
@@ -109,11 +106,9 @@ async fn measure(database: Database, arguments: &Arguments) -> Result<Report, Bo
     }
     if arguments.has(Measurement::SendMany) {
         // The rows that are inserted beside it are no calls of the engine.
-        bench_database.remove().await?;
-        bench_database = database.make().await?;
+        bench_database = bench_database.renewed().await?;
         send_many::measure(&bench_database, &mut report).await?;
-        bench_database.remove().await?;
-        bench_database = database.make().await?;
+        bench_database = bench_database.renewed().await?;
     }
     if arguments.has(Measurement::Across) {
         processes::measure_across(&bench_database, &mut report).await?;
@@ -134,8 +129,7 @@ async fn measure(database: Database, arguments: &Arguments) -> Result<Report, Bo
         rate_limit::measure(&bench_database, arguments, &mut report).await?;
     }
     if arguments.names(Measurement::Lasting) || arguments.names(Measurement::Snapshot) {
-        bench_database.remove().await?;
-        bench_database = database.make().await?;
+        bench_database = bench_database.renewed().await?;
         lasting::measure(&bench_database, arguments, &mut report).await?;
     }
     bench_database.remove().await?;

@@ -107,6 +107,13 @@ impl BenchDatabase {
         Ok(())
     }
 
+    /// Deletes the database and creates another one of the same kind.
+    pub async fn renewed(self) -> Result<BenchDatabase> {
+        let kind = self.kind;
+        self.remove().await?;
+        kind.make().await
+    }
+
     pub async fn remove(self) -> Result {
         if let Some(cluster) = &self.cluster {
             let mut connection = PgConnection::connect(cluster).await?;

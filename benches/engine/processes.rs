@@ -59,8 +59,8 @@ async fn total_rate(bench_database: &BenchDatabase, arguments: &Arguments, name:
     Ok(sum)
 }
 
-/// Measures the latency between two processes, one that only sends and one that runs verbs: until the verb starts, and until the sender
-/// sees the instance settled.
+/// Measures two latencies between a process that only sends and a process that runs verbs. One ends when the verb starts. The other ends when
+/// the sender sees the instance settled.
 pub async fn measure_across(bench_database: &BenchDatabase, report: &mut Report) -> Result {
     let client = Client::connect(&bench_database.url).await?;
     let mut child = ChildProcess::begin(bench_database, &["across", "0", "0"])?;

@@ -18,7 +18,7 @@ const EVENTS: usize = 100_000;
 /// The number of rows of an INSERT. Each is a commit.
 const ROWS: usize = 1000;
 
-/// What a send writes of a new instance whose call is due.
+/// The columns that a send writes for a new instance whose call is due.
 const COLUMNS: &str =
     "instance_id, machine, key, status, paused, version, inbox_head, inbox_tail, created_at, updated_at, is_open, call_id,
     attempt, attempt_state, verb, event, payload, to_state, attempt_created_at, scheduled_at, due_at, remaining_attempts, backoff,

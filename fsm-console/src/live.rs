@@ -25,7 +25,7 @@ use crate::turns::Turn;
 const PAUSE: Duration = Duration::from_millis(500);
 /// The maximum pause. The pause doubles after each rendering without a change.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// The time after which a stream that waits for its turn checks whether the program shuts down.
+/// A stream that waits for its turn checks at this interval whether the program shuts down.
 const SHUTDOWN_CHECK: Duration = Duration::from_secs(1);
 /// The maximum number of open streams. Further streams are refused.
 const MOST_STREAMS: usize = 1000;
@@ -102,13 +102,13 @@ impl State {
     /// Waits for a turn; `None` if the program shuts down meanwhile, because an open stream must not delay that.
     async fn turn(&self) -> Option<Turn> {
         let mut turn = pin!(self.asked.shared.turns.take());
-        loop {
-            match tokio::time::timeout(SHUTDOWN_CHECK, turn.as_mut()).await {
-                Ok(turn) => return Some(turn),
-                Err(_) if self.asked.shared.is_shutting_down() => return None,
-                Err(_) => {}
+        // Checked before the first wait too: the streams of one page wait for their turn one after another.
+        while !self.asked.shared.is_shutting_down() {
+            if let Ok(turn) = tokio::time::timeout(SHUTDOWN_CHECK, turn.as_mut()).await {
+                return Some(turn);
             }
         }
+        None
     }
 
     async fn render(&self) -> Option<Page> {

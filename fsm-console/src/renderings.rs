@@ -42,7 +42,7 @@ impl Rendering {
     }
 }
 
-/// What the content of a page depends on: the path of the console, the access of the actor, and the path of the page.
+/// The path of the console, the access of the actor, and the path of the page. Two requests with the same key get the same content.
 pub(crate) type PageKey = (String, Access, String);
 
 /// The newest rendering of a page that is open in at least one browser.

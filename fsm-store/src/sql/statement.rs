@@ -31,9 +31,10 @@ impl Many {
     /// The text for use beside other statements in one query. Its parameters are numbered from `first` on: an array for each column or, if
     /// `has_same`, one value for each column marked `same`. It applies to the rows for which `condition` holds, which refers to a row as `u`.
     pub(crate) fn among_others(&self, first: usize, condition: &str, has_same: bool) -> String {
-        let names = self.names();
-        let (mut columns, mut in_arrays, mut arrays) = (Vec::new(), Vec::new(), Vec::new());
-        for (((name, kind), is_same), n) in names.split(", ").zip(self.types()).zip(self.same()).zip(first..) {
+        let (names, mut columns, mut in_arrays, mut arrays) = (self.names(), Vec::new(), Vec::new(), Vec::new());
+        for ((column, is_same), n) in self.columns.split(", ").zip(self.same()).zip(first..) {
+            let mut words = column.split(' ');
+            let (name, kind) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
             if has_same && is_same {
                 columns.push(format!("${n}::{kind}"));
             } else {

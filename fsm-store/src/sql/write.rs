@@ -2,22 +2,47 @@
 
 use super::statement::{Many, many};
 
+/// The columns of an attempt that has ended.
+macro_rules! ended_columns {
+    () => {
+        "call_id, attempt, instance_id, machine, verb, event, payload, from_state, to_state, state, created_at, scheduled_at, \
+         remaining_attempts, backoff, max_backoff, retry, first_at, snoozes, worker, started_at, finished_at, error, previous, priority"
+    };
+}
+
+/// The values of these columns, from the row `i` of the instance and the end `w` of the attempt.
+macro_rules! ended_values {
+    () => {
+        "i.call_id, i.attempt, i.instance_id, i.machine, i.verb, i.event, case when i.attempt = 1 then i.payload end, i.from_state, \
+         i.to_state, w.becomes, i.attempt_created_at, i.scheduled_at, i.remaining_attempts, i.backoff, i.max_backoff, i.retry, i.first_at, \
+         i.snoozes, i.worker, i.started_at, w.finished_at, w.error, i.previous, i.priority"
+    };
+}
+
+/// The condition that the open attempt is in the expected state and that the session holds it.
+macro_rules! is_held {
+    () => {
+        "i.is_open and i.call_id = w.call_id and i.attempt = w.attempt and i.attempt_state = w.expected
+                and w.held_by is not distinct from i.worker"
+    };
+}
+
 macro_rules! close {
     ($from:literal, $and:literal, $also:literal) => {
         concat!(
             "
-            insert into fsm_async_calls (call_id, attempt, instance_id, machine, verb, event, payload, from_state, to_state, state, created_at,
-                scheduled_at, remaining_attempts, backoff, max_backoff, retry, first_at, snoozes, worker, started_at, finished_at, error,
-                previous, priority)
-            select i.call_id, i.attempt, i.instance_id, i.machine, i.verb, i.event, case when i.attempt = 1 then i.payload end, i.from_state,
-                i.to_state, w.becomes, i.attempt_created_at, i.scheduled_at, i.remaining_attempts, i.backoff, i.max_backoff, i.retry,
-                i.first_at, i.snoozes, i.worker, i.started_at, w.finished_at, w.error, i.previous, i.priority
+            insert into fsm_async_calls (",
+            ended_columns!(),
+            ")
+            select ",
+            ended_values!(),
+            "
             ",
             $from,
             " i.instance_id = w.instance_id ",
             $and,
-            " i.is_open and i.call_id = w.call_id and i.attempt = w.attempt
-                and i.attempt_state = w.expected and w.held_by is not distinct from i.worker",
+            " ",
+            is_held!(),
             $also
         )
     };
@@ -30,6 +55,31 @@ pub const CLOSE: Many = Many {
     sqlite: close!("from fsm_instances i where", "and", ""),
     postgres: close!("from w join fsm_instances i on", "and", " returning call_id, attempt"),
 };
+
+/// As `AT_VERSION`, for instances whose open attempt ends: it must be in the expected state, and that session must hold it. Returns the columns of
+/// the ended attempt. Uses the primary key.
+#[cfg(feature = "postgres")]
+pub const ENDING: Many = Many {
+    columns: "instance_id uuid, row_version bigint, updated_at bigint, call_id uuid, attempt bigint, expected text same, held_by uuid same, \
+              becomes text, finished_at bigint same, error text",
+    sqlite: "",
+    postgres: concat!(
+        "
+        select ",
+        ended_values!(),
+        "
+        from w
+        join fsm_instances i on i.instance_id = w.instance_id and i.row_version = w.row_version and i.updated_at = w.updated_at
+            and ",
+        is_held!(),
+        "
+        for update of i skip locked"
+    ),
+};
+
+/// Appends the attempts of the part `ending` to those that have ended.
+#[cfg(feature = "postgres")]
+pub const APPEND_ENDED: &str = concat!("insert into fsm_async_calls (", ended_columns!(), ") select * from ending");
 
 /// Sets the retry state of each open attempt that is still scheduled. Uses the primary key.
 pub const RETRY_STATE: Many = many(
