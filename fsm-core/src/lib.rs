@@ -18,6 +18,7 @@ pub mod instance;
 pub mod limit;
 pub mod machine;
 pub mod outcome;
+pub mod partition;
 pub mod priority;
 pub mod process;
 pub mod retry;

@@ -44,6 +44,13 @@ pub enum StoreError {
     },
     /// The tables are not those that this program reads and writes.
     Schema(SchemaError),
+    /// The schema is not the partition that it should be.
+    Partition {
+        /// The schema.
+        place: String,
+        /// What is wrong with it.
+        says: String,
+    },
     /// A SQLite library that can corrupt a database.
     OldSqlite {
         /// The version of the library.
@@ -114,6 +121,7 @@ impl StoreError {
             StoreError::Url { .. } => ("Url", Class::Misfit),
             StoreError::NoDriver { .. } => ("NoDriver", Class::Misfit),
             StoreError::Schema(_) => ("Schema", Class::Misfit),
+            StoreError::Partition { .. } => ("Partition", Class::Misfit),
             StoreError::OldSqlite { .. } => ("OldSqlite", Class::Misfit),
             StoreError::ReadOnly { .. } => ("ReadOnly", Class::Misfit),
             StoreError::Closed => ("Closed", Class::Misfit),
@@ -220,6 +228,7 @@ impl fmt::Display for StoreError {
                 write!(f, "{place} cannot be opened: {source}; check that it exists, runs and lets this user in")
             }
             StoreError::Schema(error) => error.fmt(f),
+            StoreError::Partition { place, says } => write!(f, "{place} {says}"),
             StoreError::OldSqlite { found } => write!(
                 f,
                 "the SQLite linked here is {found}, which can corrupt a database in WAL mode; 3.51.3 or later is needed, and the bundled one is"

@@ -35,8 +35,9 @@ impl Store {
 
     /// Notifies every process that listens. SQLite needs no notification: a commit changes the file's change counter.
     pub async fn notify(&self) -> Result<()> {
-        if self.is_postgres() {
-            self.reader().await?.conn().rows(&sql::NOTIFY, &[Value::from(sql::CHANNEL)]).await?;
+        #[cfg(feature = "postgres")]
+        if let Pools::Postgres(pool) = self.pools() {
+            self.reader().await?.conn().rows(&sql::NOTIFY, &[Value::from(pool.channel.as_str())]).await?;
         }
         Ok(())
     }

@@ -9,6 +9,8 @@ use super::address;
 pub struct Settings {
     /// `sqlite://payments.db`, `sqlite:payments.db`, `payments.db`, `sqlite::memory:` or `postgres://…`.
     pub url: String,
+    /// The schema of the tables on PostgreSQL; `None` for the first one of the session's search path.
+    pub schema: Option<String>,
     /// The maximum number of PostgreSQL connections, without those outside the pool. With three or more, a quarter is reserved for commits
     /// and claims, and at most half are in transactions that user code ends.
     pub connections: u32,
@@ -40,6 +42,7 @@ impl Settings {
         let statement_cache = address::keeps_statements(&url);
         Settings {
             url,
+            schema: None,
             connections: 8,
             synchronous: Synchronous::Full,
             deadline: Duration::from_secs(30),

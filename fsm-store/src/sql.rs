@@ -58,6 +58,7 @@ mod migrate;
 mod outbox;
 mod overview;
 mod pages;
+mod partitions;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod prune;
@@ -95,6 +96,7 @@ pub(super) use migrate::*;
 pub(super) use outbox::*;
 pub(super) use overview::*;
 pub(super) use pages::*;
+pub(super) use partitions::*;
 #[cfg(feature = "postgres")]
 pub(super) use postgres::*;
 pub(super) use prune::*;

@@ -9,7 +9,6 @@ use tokio::time::timeout;
 use super::pool::PostgresPool;
 use crate::error::Result;
 use crate::guarded::{StatementSettings, within};
-use crate::sql::CHANNEL;
 
 /// A connection that was silent for this long is pinged: the machine at its other end may have vanished.
 const SILENCE: Duration = Duration::from_secs(5);
@@ -32,7 +31,7 @@ impl PostgresPool {
         let pool = PgPoolOptions::new().max_connections(1).acquire_timeout(limit).connect_lazy_with(options);
         let mut listener = PgListener::connect_with(&pool).await?;
         listener.eager_reconnect(false);
-        within(limit, listener.listen(CHANNEL)).await?;
+        within(limit, listener.listen(&self.channel)).await?;
         Ok(Some(PostgresListener(Box::new(listener))))
     }
 }

@@ -18,7 +18,14 @@ use crate::sql;
 impl PostgresPool {
     /// Opens the database of the URL and makes a first connection. Also returns its name in messages.
     pub(crate) async fn open(settings: &Settings) -> Result<(String, PostgresPool)> {
-        servers(settings, Servers::parse(&settings.url).map_err(|says| wrong(&settings.url, says))?).await
+        let (place, pool) = servers(settings, Servers::parse(&settings.url).map_err(|says| wrong(&settings.url, says))?).await?;
+        let Some(schema) = &settings.schema else { return Ok((place, pool)) };
+        let place = format!("the schema `{schema}` of {place}");
+        if schema_of(&pool.pool).await?.as_ref() == Some(schema) {
+            return Ok((place, pool));
+        }
+        // A pooler that ignores the setting would let the statements write to another schema.
+        Err(StoreError::Partition { place, says: "does not exist, or a pooler does not pass the setting `search_path` on".into() })
     }
 }
 
@@ -28,6 +35,7 @@ async fn servers(settings: &Settings, servers: Servers) -> Result<(String, Postg
         Some(_) => format!("the PostgreSQL server at `{}`", servers.names()),
         None => format!("the PostgreSQL database `{name}` at `{}`", servers.names()),
     };
+    let channel = settings.schema.as_ref().map_or_else(|| sql::CHANNEL.to_owned(), |schema| format!("{}_{schema}", sql::CHANNEL));
     let timeout_ms = settings.deadline.as_millis().to_string();
     let mut options = servers.each(|options| {
         let mut options = options.disable_statement_logging();
@@ -36,6 +44,9 @@ async fn servers(settings: &Settings, servers: Servers) -> Result<(String, Postg
         }
         if settings.read_only {
             options = options.options([("default_transaction_read_only", "on"), ("statement_timeout", &timeout_ms)]);
+        }
+        if let Some(schema) = &settings.schema {
+            options = options.options([("search_path", schema)]);
         }
         if options.get_application_name().is_none() {
             options = options.application_name("durable-fsm");
@@ -54,7 +65,7 @@ async fn servers(settings: &Settings, servers: Servers) -> Result<(String, Postg
         let servers = Arc::new(options.clone().each(|options| options.options([(sql::MARK, "on")])));
         let pool = pool_of(&servers);
         match is_marked(&pool).await {
-            Ok(true) => return Ok((place, PostgresPool { pool, servers, is_direct: true, is_read_only })),
+            Ok(true) => return Ok((place, PostgresPool { pool, servers, channel, is_direct: true, is_read_only })),
             Ok(false) => {}
             Err(StoreError::Unreachable { source, .. }) if is_setting_refused(&source) => {}
             Err(error) => return Err(error),
@@ -63,7 +74,14 @@ async fn servers(settings: &Settings, servers: Servers) -> Result<(String, Postg
     let servers = Arc::new(options);
     let pool = pool_of(&servers);
     drop(pool.take(Purpose::Short).await?);
-    Ok((place, PostgresPool { pool, servers, is_direct: false, is_read_only }))
+    Ok((place, PostgresPool { pool, servers, channel, is_direct: false, is_read_only }))
+}
+
+/// The schema in which a session's statements find their tables; `None` if there is none of the name that the connection requested.
+async fn schema_of(pool: &Pool<PgConnection>) -> Result<Option<String>> {
+    let mut taken = pool.take(Purpose::Short).await?;
+    let rows = taken.guarded(&StatementSettings::DEFAULT).rows(&sql::CURRENT_SCHEMA, &[]).await?;
+    rows.first().map_or(Ok(None), |row| row.get(0))
 }
 
 /// True if a setting that the connection requested at its start is set in the session in which its statements run. No pooler is between

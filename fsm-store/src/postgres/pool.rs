@@ -20,6 +20,8 @@ use crate::tx::{Side, Tx};
 pub(crate) struct PostgresPool {
     pub(super) pool: Pool<PgConnection>,
     pub(super) servers: Arc<Servers>,
+    /// The channel of the notifications. Each schema has its own.
+    pub(crate) channel: String,
     /// True if it is known that each connection has a server session of its own, which no pooler gives to other clients.
     pub(super) is_direct: bool,
     pub(super) is_read_only: bool,

@@ -1,0 +1,68 @@
+//! The directory of partitions, and what a partition says about itself. PostgreSQL only.
+
+use super::statement::{Sql, same};
+
+/// Returns whether the schema has a directory, whether it is a partition, and whether it has tables of instances.
+pub const PARTITION_TABLES: Sql = same(
+    "
+    select to_regclass('fsm_partitions') is not null, to_regclass('fsm_partition') is not null, to_regclass('fsm_instances') is not null",
+);
+
+/// The partitions of the directory, by number.
+pub const PARTITIONS: Sql = same(
+    "
+    select p.partition, p.schema, p.url
+    from fsm_partitions p
+    order by p.partition",
+);
+
+/// Creates the directory.
+pub const DIRECTORY_TABLE: &str = "
+    create table fsm_partitions (
+        partition bigint not null primary key,
+        schema text not null,
+        url text
+    )";
+
+/// Adds partition `$1`, with schema `$2` and URL `$3`, to the directory.
+pub const PARTITION_ADD: Sql = same(
+    "
+    insert into fsm_partitions (partition, schema, url)
+    values ($1, $2, $3)",
+);
+
+/// The number of this partition, and the number of all.
+pub const PARTITION: Sql = same("select p.partition, p.partitions from fsm_partition p");
+
+/// Creates the table in which a partition says which one it is.
+pub const PARTITION_TABLE: &str = "
+    create table fsm_partition (
+        partition bigint not null,
+        partitions bigint not null
+    )";
+
+/// Says that this is partition `$1` of `$2`.
+pub const PARTITION_IS: Sql = same(
+    "
+    insert into fsm_partition (partition, partitions)
+    values ($1, $2)",
+);
+
+/// The keys of the instances after the key `$1` of machine `$2`, at most `$3`. Uses the index of keys.
+pub const KEYS_AFTER: Sql = same(
+    "
+    select i.key
+    from fsm_instances i
+    where i.machine = $2 and i.key > $1
+    order by i.key
+    limit $3",
+);
+
+/// Names the schema `$1` for [`CREATE_SCHEMA`], for this transaction.
+pub const NAME_SCHEMA: Sql = same("select set_config('fsm.schema', $1, true)");
+
+/// Creates the schema that was named, if it does not exist. A statement that creates takes no parameter.
+pub const CREATE_SCHEMA: &str = "
+    do $$ begin
+        execute format('create schema if not exists %I', current_setting('fsm.schema'));
+    end $$";
