@@ -26,8 +26,9 @@ use crate::clock::Clock;
 use crate::data_protection::DataProtection;
 use crate::doctor::Report;
 use crate::encode;
-use crate::engine::{ClientGuard, Engine};
+use crate::engine::{Engine, OpenDatabase};
 use crate::engine_access::EngineAccess;
+use crate::engines::{ClientGuard, Engines};
 use crate::error::{Error, ErrorKind};
 use crate::handle::operate::OperateRequest;
 use crate::handle::send::SendRequest;
@@ -85,7 +86,7 @@ impl Opening {
     pub fn is_postgres(&self) -> bool {
         match &self.from {
             Source::Url(url) => url.starts_with("postgres"),
-            Source::EngineAccess(inside) => inside.engine.store.is_postgres(),
+            Source::EngineAccess(inside) => inside.engines.first().store.is_postgres(),
         }
     }
 
@@ -103,7 +104,7 @@ impl Opening {
                 let store = Store::open(Settings { read_only, connections: 4, ..Settings::new(url) }).await?;
                 Ok(Opened { store, is_ours: true })
             }
-            Source::EngineAccess(inside) => Ok(Opened { store: inside.engine.store.clone(), is_ours: false }),
+            Source::EngineAccess(inside) => Ok(Opened { store: inside.only()?.store.clone(), is_ours: false }),
         }
     }
 }
@@ -171,7 +172,8 @@ impl Admin {
     /// Returns an `is_database` error if the URL is invalid, or if the database is unreachable, has no tables of this crate, or has those
     /// of another version.
     pub async fn open(opening: Opening) -> Result<Admin, Error> {
-        if let Source::EngineAccess(EngineAccess { engine, client_guard }) = opening.from {
+        if let Source::EngineAccess(inside) = opening.from {
+            let (engine, client_guard) = (Arc::clone(inside.only()?), inside.client_guard);
             let mut machines = described(&engine.store).await?;
             // The program's own definitions count even if no start has stored them yet.
             for own in engine.catalog.iter() {
@@ -200,11 +202,11 @@ impl Admin {
         let data_protection = DataProtection { redaction: opening.redaction, ..DataProtection::default() };
         let clock = clock_of(&store, opening.held_at).await?;
         let catalog = Catalog::described(machines.iter().map(|known| known.machine.clone()));
-        let engine = Engine::new(store, clock, catalog, (Limits::default(), data_protection), None);
+        let engine = Engine::new(OpenDatabase { store, clock, partition: None }, catalog, (Limits::default(), data_protection), None);
         if opening.writes {
             engine.start_lanes();
         }
-        let client_guard = Some(Arc::new(ClientGuard(Arc::clone(&engine))));
+        let client_guard = Some(Arc::new(ClientGuard(Engines::only(&engine))));
         Ok(Admin { engine, client_guard, machines: machines.into(), is_own: true })
     }
 
@@ -357,6 +359,6 @@ async fn described(store: &Store) -> Result<Vec<Definition>, Error> {
 
 impl From<&Admin> for EngineAccess {
     fn from(admin: &Admin) -> EngineAccess {
-        EngineAccess::new(&admin.engine, admin.client_guard.as_ref())
+        EngineAccess::new(&Engines::only(&admin.engine), admin.client_guard.as_ref())
     }
 }

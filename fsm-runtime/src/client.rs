@@ -9,8 +9,9 @@ use fsm_store::settings::Settings;
 use crate::catalog::Catalog;
 use crate::codec::PayloadCodec;
 use crate::data_protection::DataProtection;
-use crate::engine::{ClientGuard, Engine};
+use crate::engine::Engine;
 use crate::engine_access::EngineAccess;
+use crate::engines::{ClientGuard, Engines};
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::limits::{Limits, SHORTEST_PATIENCE};
@@ -21,7 +22,7 @@ use crate::start::{open, patiently};
 /// A connection to a database that sends events, reads and operates, and runs no verbs.
 #[derive(Clone)]
 pub struct Client {
-    pub(crate) engine: Arc<Engine>,
+    pub(crate) engines: Engines,
     client_guard: Arc<ClientGuard>,
 }
 
@@ -56,12 +57,19 @@ impl ClientBuilder {
     /// Connects like [`Client::connect`].
     pub async fn connect(self, url: impl AsRef<str>) -> Result<Client, Error> {
         let settings = Settings::new(url.as_ref());
-        let (store, clock) = patiently(self.limits.patience, |left| Box::pin(open(settings.clone(), left))).await?;
-        let engine = Engine::new(store, clock, Catalog::new(&[], false)?, (self.limits, self.data_protection), None);
-        engine.start_lanes();
-        engine.start_notifying();
-        let client_guard = Arc::new(ClientGuard(Arc::clone(&engine)));
-        Ok(Client { engine, client_guard })
+        let databases = patiently(self.limits.patience, |left| Box::pin(open(settings.clone(), left))).await?;
+        let mut engines = Vec::with_capacity(databases.len());
+        for database in databases {
+            let settings = (self.limits.clone(), self.data_protection.clone());
+            engines.push(Engine::new(database, Catalog::new(&[], false)?, settings, None));
+        }
+        let engines = Engines::new(engines);
+        for engine in engines.all() {
+            engine.start_lanes();
+            engine.start_notifying();
+        }
+        let client_guard = Arc::new(ClientGuard(engines.clone()));
+        Ok(Client { engines, client_guard })
     }
 }
 
@@ -82,22 +90,22 @@ impl Client {
 
     /// A typed handle to the instances of `M`.
     pub fn machine<M: Machine>(&self) -> Handle<M> {
-        Handle::new(Arc::clone(&self.engine), Some(Arc::clone(&self.client_guard)))
+        Handle::new(self.engines.clone(), Some(Arc::clone(&self.client_guard)))
     }
 
     /// Returns the text after the redaction that the builder's [`redact`](ClientBuilder::redact) set.
     pub fn redacted(&self, shown: Redactable<'_>) -> String {
-        self.engine.data_protection.redaction.of(shown).into_owned()
+        self.engines.first().data_protection.redaction.of(shown).into_owned()
     }
 
     /// Returns the invariants of [`doctor`](crate::doctor::doctor)'s report that do not hold. A healthy database has none.
     pub async fn check_invariants(&self) -> Result<Vec<Invariant>, Error> {
-        self.engine.check_invariants().await
+        self.engines.check_invariants().await
     }
 }
 
 impl From<&Client> for EngineAccess {
     fn from(client: &Client) -> EngineAccess {
-        EngineAccess::new(&client.engine, Some(&client.client_guard))
+        EngineAccess::new(&client.engines, Some(&client.client_guard))
     }
 }

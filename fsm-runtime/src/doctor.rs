@@ -8,6 +8,7 @@ use fsm_store::invariants::{self, Invariant};
 
 use crate::engine::Engine;
 use crate::engine_access::EngineAccess;
+use crate::engines::Engines;
 use crate::error::Error;
 
 /// Checks every invariant in the database of a client, a runtime, an [`Admin`](crate::admin::Admin) or a test bed, and returns the rows
@@ -24,7 +25,7 @@ use crate::error::Error;
 /// # Ok(()) }
 /// ```
 pub async fn doctor(database: impl Into<EngineAccess>) -> Result<Report, Error> {
-    database.into().engine.examine().await
+    database.into().engines.examine().await
 }
 
 /// The result for every invariant. `Display` is for people.
@@ -40,6 +41,14 @@ const PRINTED: usize = 10;
 impl Report {
     pub(crate) async fn of(conn: &mut Conn<'_>) -> Result<Report, StoreError> {
         Ok(Report { invariants: invariants::examine(conn).await? })
+    }
+
+    /// Adds the violations that another partition has.
+    fn add(&mut self, other: Report) {
+        for (invariant, others) in self.invariants.iter_mut().zip(other.invariants) {
+            invariant.rows.extend(others.rows);
+            invariant.others += others.others;
+        }
     }
 
     /// Returns true if every invariant holds.
@@ -62,6 +71,26 @@ impl Engine {
             Ok(report)
         })
         .await
+    }
+
+}
+
+impl Engines {
+    /// Examines all partitions. Rows of a partition are named with its number.
+    pub(crate) async fn examine(&self) -> Result<Report, Error> {
+        let mut report: Option<Report> = None;
+        for engine in self.all() {
+            let mut examined = engine.examine().await?;
+            if let Some(partition) = engine.partition {
+                let rows = examined.invariants.iter_mut().flat_map(|invariant| &mut invariant.rows);
+                rows.for_each(|row| *row = format!("partition {}: {row}", partition.number()));
+            }
+            match &mut report {
+                None => report = Some(examined),
+                Some(report) => report.add(examined),
+            }
+        }
+        Ok(report.expect("there is at least one engine"))
     }
 
     pub(crate) async fn check_invariants(&self) -> Result<Vec<Invariant>, Error> {

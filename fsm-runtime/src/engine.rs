@@ -1,11 +1,12 @@
 //! The engine: the data that all tasks of a process share. In a worker it includes the slots and the session.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
 use foldhash::HashMap;
 use fsm_core::ids::{CallId, InstanceId, SessionId};
+use fsm_core::partition::{Partition, partition_of};
 use fsm_store::claim::Served;
 use fsm_store::conn::Conn;
 use fsm_store::error::StoreError;
@@ -24,6 +25,7 @@ use crate::committer::snapshot_cache::SnapshotCache;
 use crate::committer::ticket::LastCommit;
 use crate::data::DataMap;
 use crate::data_protection::DataProtection;
+use crate::error::Error;
 use crate::failing::Failures;
 use crate::families::changed::ChangedFamilies;
 use crate::guard;
@@ -77,10 +79,22 @@ pub(crate) struct Work {
     pub(crate) scanned: Mutex<InstanceId>,
 }
 
-/// The data that all tasks of a process share.
+/// An open database, or one partition of it.
+pub(crate) struct OpenDatabase {
+    pub(crate) store: Store,
+    pub(crate) clock: Clock,
+    /// `None` for a database without partitions.
+    pub(crate) partition: Option<Partition>,
+}
+
+/// The data that all tasks of a process share. On a database with partitions, a process has one engine for each.
 pub(crate) struct Engine {
     pub(crate) store: Store,
     pub(crate) clock: Clock,
+    /// The partition of this engine; `None` for a database without partitions.
+    pub(crate) partition: Option<Partition>,
+    /// The engines of the other partitions, set before work starts.
+    peers: OnceLock<Weak<[Arc<Engine>]>>,
     pub(crate) catalog: Catalog,
     pub(crate) limits: Limits,
     pub(crate) data_protection: DataProtection,
@@ -113,8 +127,7 @@ pub(crate) struct Engine {
 
 impl Engine {
     pub(crate) fn new(
-        store: Store,
-        clock: Clock,
+        OpenDatabase { store, clock, partition }: OpenDatabase,
         catalog: Catalog,
         (limits, data_protection): (Limits, DataProtection),
         work: Option<Work>,
@@ -122,6 +135,8 @@ impl Engine {
         Arc::new(Engine {
             store,
             clock,
+            partition,
+            peers: OnceLock::new(),
             catalog,
             limits,
             data_protection,
@@ -142,6 +157,32 @@ impl Engine {
             observations: Observations::default(),
             outage: Outage::default(),
         })
+    }
+
+    /// Lets this engine reach those of all partitions. Called once, at the start.
+    pub(crate) fn meet(&self, peers: Weak<[Arc<Engine>]>) {
+        self.peers.set(peers).expect("an engine meets its peers once");
+    }
+
+    /// Returns true if the instance with this key belongs to another partition.
+    pub(crate) fn is_elsewhere(&self, key: &str) -> bool {
+        self.partition.is_some_and(|partition| !partition.has(key))
+    }
+
+    /// Returns an `is_input` error if the instance with this key belongs to another partition.
+    pub(crate) fn check_here(&self, key: &str) -> Result<(), Error> {
+        match self.partition.filter(|partition| !partition.has(key)) {
+            None => Ok(()),
+            Some(here) => {
+                let (key, there) = (key.escape_debug(), partition_of(key, here.of()));
+                Err(Error::input(format!("`{key}` belongs to partition {there}, and this is partition {}", here.number())))
+            }
+        }
+    }
+
+    /// The engine of this process for the partition that has the instance with this key; `None` if the process ends.
+    pub(crate) fn of_key(&self, key: &str) -> Option<Arc<Engine>> {
+        self.peers.get()?.upgrade().map(|engines| Arc::clone(engine_of(&engines, key)))
     }
 
     /// Starts the commit lanes: three on PostgreSQL. SQLite has one writer and gets two lanes, one that writes while the other one decides.
@@ -250,12 +291,12 @@ impl Work {
     }
 }
 
-/// Part of every handle to a client's engine. When the last one is dropped, the committer ends.
-pub(crate) struct ClientGuard(pub(crate) Arc<Engine>);
-
-impl Drop for ClientGuard {
-    fn drop(&mut self) {
-        self.0.queue.close();
+/// The engine of the partition that has the instance with this key.
+pub(crate) fn engine_of<'e>(engines: &'e [Arc<Engine>], key: &str) -> &'e Arc<Engine> {
+    match engines {
+        [only] => only,
+        // There are at most `MOST_PARTITIONS`.
+        several => &several[partition_of(key, several.len() as u32) as usize],
     }
 }
 

@@ -2,17 +2,42 @@
 
 use std::sync::Arc;
 
-use crate::engine::{ClientGuard, Engine};
+use fsm_core::partition::Partition;
+
+use crate::engine::Engine;
+use crate::engines::{ClientGuard, Engines};
+use crate::error::Error;
 
 /// Access to the database through the connections of the program itself. Created from a runtime or a client.
 #[derive(Clone)]
 pub struct EngineAccess {
-    pub(crate) engine: Arc<Engine>,
+    pub(crate) engines: Engines,
     pub(crate) client_guard: Option<Arc<ClientGuard>>,
 }
 
 impl EngineAccess {
-    pub(crate) fn new(engine: &Arc<Engine>, client_guard: Option<&Arc<ClientGuard>>) -> EngineAccess {
-        EngineAccess { engine: Arc::clone(engine), client_guard: client_guard.cloned() }
+    pub(crate) fn new(engines: &Engines, client_guard: Option<&Arc<ClientGuard>>) -> EngineAccess {
+        EngineAccess { engines: engines.clone(), client_guard: client_guard.cloned() }
+    }
+
+    /// Access to each partition alone, in the order of their numbers. One access to the whole database if it has no partitions.
+    pub fn partitions(&self) -> Vec<EngineAccess> {
+        self.engines.all().iter().map(|engine| EngineAccess::new(&Engines::only(engine), self.client_guard.as_ref())).collect()
+    }
+
+    /// The partition that this is access to; `None` for a database without partitions, and for access to several partitions.
+    pub fn partition(&self) -> Option<Partition> {
+        self.only().ok()?.partition
+    }
+
+    /// The only engine. Returns an `is_input` error if there are several.
+    pub(crate) fn only(&self) -> Result<&Arc<Engine>, Error> {
+        match self.engines.all() {
+            [only] => Ok(only),
+            several => {
+                let of = several.len();
+                Err(Error::input(format!("the database has {of} partitions; choose one of them with `EngineAccess::partitions`")))
+            }
+        }
     }
 }

@@ -21,16 +21,19 @@ use fsm_core::call::Attempt as AttemptRow;
 use fsm_core::check::{listed, nearest};
 use fsm_core::commit::instance_key::InstanceKey;
 use fsm_core::decide::operate::Act;
+use fsm_core::instance::Status;
 use fsm_core::retry::Retry;
 use fsm_store::conn::Conn;
 use fsm_store::traces;
 use fsm_store::view as rows;
 use fsm_store::view::WithNewest;
+use futures_util::future::try_join_all;
 use serde::Serialize;
 
 use crate::encode;
-use crate::engine::{ClientGuard, Engine};
+use crate::engine::Engine;
 use crate::engine_access::EngineAccess;
+use crate::engines::{ClientGuard, Engines};
 use crate::error::Error;
 use crate::registry::{EventFor, Machine};
 use history::HistoryEntry;
@@ -45,14 +48,14 @@ use watch::WatchStream;
 
 /// A typed handle to the instances of the machine `M`. Cheap to clone.
 pub struct Handle<M> {
-    engine: Arc<Engine>,
+    engines: Engines,
     client_guard: Option<Arc<ClientGuard>>,
     machine: PhantomData<fn() -> M>,
 }
 
 impl<M> Clone for Handle<M> {
     fn clone(&self) -> Self {
-        Handle { engine: Arc::clone(&self.engine), client_guard: self.client_guard.clone(), machine: PhantomData }
+        Handle { engines: self.engines.clone(), client_guard: self.client_guard.clone(), machine: PhantomData }
     }
 }
 
@@ -63,8 +66,8 @@ impl<M: Machine> fmt::Debug for Handle<M> {
 }
 
 impl<M: Machine> Handle<M> {
-    pub(crate) fn new(engine: Arc<Engine>, client_guard: Option<Arc<ClientGuard>>) -> Handle<M> {
-        Handle { engine, client_guard, machine: PhantomData }
+    pub(crate) fn new(engines: Engines, client_guard: Option<Arc<ClientGuard>>) -> Handle<M> {
+        Handle { engines, client_guard, machine: PhantomData }
     }
 
     /// Sends an event to the instance `key`. A start event creates the instance. The event is durable once this returns.
@@ -74,15 +77,9 @@ impl<M: Machine> Handle<M> {
     /// key or the payload is invalid or too long; `is_database` if the database was unavailable until the builder's patience ended. The
     /// text of that error says whether it is certain that nothing was written.
     pub fn send<E: EventFor<M>>(&self, key: impl AsRef<str>, event: E) -> SendRequest {
-        let engine = Arc::clone(&self.engine);
-        SendRequest::new(
-            engine,
-            self.client_guard.clone(),
-            M::NAME,
-            key.as_ref(),
-            E::EVENT,
-            encode::payload(&event, E::EVENT, self.engine.limits.payload),
-        )
+        let engine = self.engine_of(key.as_ref());
+        let payload = encode::payload(&event, E::EVENT, engine.limits.payload);
+        SendRequest::new(Arc::clone(engine), self.client_guard.clone(), M::NAME, key.as_ref(), E::EVENT, payload)
     }
 
     /// Sends the event of the type that the machine calls `event`, with the content `value` as JSON: for web hooks and other callers that do not
@@ -92,11 +89,11 @@ impl<M: Machine> Handle<M> {
     /// or the content does not decode.
     pub fn send_json(&self, key: impl AsRef<str>, event: &str, value: impl Serialize) -> SendRequest {
         let payload = self.encoded(event, &value);
-        SendRequest::new(Arc::clone(&self.engine), self.client_guard.clone(), M::NAME, key.as_ref(), event, payload)
+        SendRequest::new(Arc::clone(self.engine_of(key.as_ref())), self.client_guard.clone(), M::NAME, key.as_ref(), event, payload)
     }
 
     fn encoded(&self, event: &str, value: &impl Serialize) -> Result<Vec<u8>, Error> {
-        let known = self.engine.catalog.expect(M::NAME)?;
+        let known = self.engines.first().catalog.expect(M::NAME)?;
         let mut events: Vec<_> = known.machine.edges.iter().filter(|edge| edge.after.is_none()).map(|edge| edge.event.as_str()).collect();
         events.sort_unstable();
         events.dedup();
@@ -105,7 +102,7 @@ impl<M: Machine> Handle<M> {
             let listed = listed(events.iter().copied());
             return Err(Error::input(format!("`{}` has no event `{}`; it takes {listed}{meant}", M::NAME, event.escape_debug())));
         }
-        let payload = encode::payload(value, event, self.engine.limits.payload)?;
+        let payload = encode::payload(value, event, self.engines.first().limits.payload)?;
         match known.why_not(event, &payload) {
             Some(why) => Err(Error::input(format!("the content does not decode as `{event}`: {why}"))),
             None => Ok(payload),
@@ -147,7 +144,7 @@ impl<M: Machine> Handle<M> {
     {
         let handle = self.clone();
         let items = items.into_iter().map(move |item| item.into_send_item().addressed(|key, event| handle.send(key, event)));
-        SendMany::new(Arc::clone(&self.engine), self.client_guard.clone(), items)
+        SendMany::new(self.client_guard.clone(), items)
     }
 
     /// The instance as it is now; `None` if nothing was ever sent to this key.
@@ -157,22 +154,23 @@ impl<M: Machine> Handle<M> {
     pub async fn get(&self, key: impl AsRef<str>) -> Result<Option<Instance<M>>, Error> {
         let key = key.as_ref();
         encode::check_key(key)?;
-        let seen = self.engine.read(|| async {
-            let Some(mut seen) = instance_view::find(&self.engine, M::NAME, key).await? else { return Ok(None) };
-            if let Some((call, _)) = seen.row.newest.filter(|_| self.engine.is_traced()) {
-                let mut reader = self.engine.store.reader().await?;
+        let engine = self.engine_of(key);
+        let seen = engine.read(|| async {
+            let Some(mut seen) = instance_view::find(engine, M::NAME, key).await? else { return Ok(None) };
+            if let Some((call, _)) = seen.row.newest.filter(|_| engine.is_traced()) {
+                let mut reader = engine.store.reader().await?;
                 seen.trace = traces::of(&mut reader.conn(), &[call]).await?.remove(&call);
             }
             Ok(Some(seen))
         });
-        seen.await?.map(|seen| Instance::of(seen, &self.engine.data_protection)).transpose()
+        seen.await?.map(|seen| Instance::of(seen, &engine.data_protection)).transpose()
     }
 
     /// Waits until nothing is executing, scheduled or in the inbox, or the instance is in error.
     ///
     /// Errors: `is_not_found`; `is_timed_out` if the time given with `within` passed.
     pub fn settled(&self, key: impl AsRef<str>) -> SettledRequest<M> {
-        SettledRequest::new(self.access(), key.as_ref())
+        SettledRequest::new(Arc::clone(self.engine_of(key.as_ref())), self.client_guard.clone(), key.as_ref())
     }
 
     /// Waits until the instance is in a state, or has ended: `wait(key).for_state(S)`, `wait(key).for_end()`. See [`WaitRequest`](wait::WaitRequest).
@@ -186,7 +184,7 @@ impl<M: Machine> Handle<M> {
     /// # Ok(()) }
     /// ```
     pub fn wait(&self, key: impl AsRef<str>) -> Wait<M> {
-        Wait::new(self.access(), key.as_ref())
+        Wait::new(Arc::clone(self.engine_of(key.as_ref())), self.client_guard.clone(), key.as_ref())
     }
 
     /// A stream of the instance: as it is now, and then after each change that is seen, until it has ended. Commits of this process appear
@@ -194,17 +192,18 @@ impl<M: Machine> Handle<M> {
     ///
     /// Errors of the stream: `is_not_found` ends it; after `is_database` it polls again.
     pub fn watch(&self, key: impl AsRef<str>) -> WatchStream<M> {
-        WatchStream::new(Arc::clone(&self.engine), self.client_guard.clone(), key.as_ref())
+        WatchStream::new(Arc::clone(self.engine_of(key.as_ref())), self.client_guard.clone(), key.as_ref())
     }
 
     /// Every event, attempt, transition and operator's act, oldest first. `is_not_found` for an unknown key.
     pub async fn history(&self, key: impl AsRef<str>) -> Result<Vec<HistoryEntry>, Error> {
         let key = key.as_ref();
         encode::check_key(key)?;
-        self.engine
+        let engine = self.engine_of(key);
+        engine
             .read(|| async {
-                let mut reader = self.engine.store.reader().await?;
-                let (row, calls) = self.calls(&mut reader.conn(), key).await?;
+                let mut reader = engine.store.reader().await?;
+                let (row, calls) = self.calls(engine, &mut reader.conn(), key).await?;
                 let notes = rows::notes(&mut reader.conn(), row.instance.id).await?;
                 Ok(history::merged(calls, notes))
             })
@@ -215,10 +214,11 @@ impl<M: Machine> Handle<M> {
     pub async fn attempts(&self, key: impl AsRef<str>) -> Result<Vec<Attempt>, Error> {
         let key = key.as_ref();
         encode::check_key(key)?;
-        self.engine
+        let engine = self.engine_of(key);
+        engine
             .read(|| async {
-                let mut reader = self.engine.store.reader().await?;
-                let (_, calls) = self.calls(&mut reader.conn(), key).await?;
+                let mut reader = engine.store.reader().await?;
+                let (_, calls) = self.calls(engine, &mut reader.conn(), key).await?;
                 Ok(calls.into_iter().map(Attempt::from).collect())
             })
             .await
@@ -228,14 +228,22 @@ impl<M: Machine> Handle<M> {
     /// their keys. Returns an `is_input` error if the machine has no search field of a name in the filter. Instances that this program cannot read are listed
     /// separately.
     pub async fn list(&self, filter: Filter) -> Result<Page<Instance<M>>, Error> {
-        pages::list(&self.engine, filter).await
+        pages::list(&self.engines, filter).await
     }
 
     /// The number of instances by state and status.
     pub async fn counts(&self) -> Result<Vec<Count<M>>, Error> {
-        let counted =
-            self.engine.read(|| async { Ok(rows::counts(&mut self.engine.store.reader().await?.conn(), M::NAME).await?) }).await?;
-        Ok(counted.into_iter().map(Count::of).collect())
+        let each = self.engines.all().iter().map(|engine| {
+            engine.read(|| async { Ok(rows::counts(&mut engine.store.reader().await?.conn(), M::NAME).await?) })
+        });
+        let mut counts: Vec<(Status, Option<String>, u64)> = Vec::new();
+        for (status, state, count) in try_join_all(each).await?.into_iter().flatten() {
+            match counts.iter_mut().find(|known| known.0 == status && known.1 == state) {
+                Some(known) => known.2 += count,
+                None => counts.push((status, state, count)),
+            }
+        }
+        Ok(counts.into_iter().map(Count::of).collect())
     }
 
     /// Runs the newest call again, now and with a full budget. A scheduled attempt of it is replaced. Returns an `is_not_allowed` error if
@@ -273,21 +281,22 @@ impl<M: Machine> Handle<M> {
 
     /// Operates on all instances that match the filter. The filter's limit is only the size of a page.
     pub fn bulk(&self, filter: Filter) -> Bulk<M> {
-        Bulk::new(self.access(), filter)
+        Bulk::new(EngineAccess::new(&self.engines, self.client_guard.as_ref()), filter)
     }
 
     fn operate(&self, key: impl AsRef<str>, act: Act, reason: Option<String>) -> OperateRequest {
-        OperateRequest::new(Arc::clone(&self.engine), self.client_guard.clone(), InstanceKey::new(M::NAME, key.as_ref()), act, reason)
+        OperateRequest::new(Arc::clone(self.engine_of(key.as_ref())), self.client_guard.clone(), InstanceKey::new(M::NAME, key.as_ref()), act, reason)
     }
 
-    fn access(&self) -> EngineAccess {
-        EngineAccess::new(&self.engine, self.client_guard.as_ref())
+    /// The engine of the partition that has the instance with this key.
+    fn engine_of(&self, key: &str) -> &Arc<Engine> {
+        self.engines.of_key(key)
     }
 
     /// The instance, and every attempt of every call, oldest first. `is_not_found` for an unknown key.
-    async fn calls(&self, conn: &mut Conn<'_>, key: &str) -> Result<(WithNewest, Vec<AttemptRow>), Error> {
+    async fn calls(&self, engine: &Engine, conn: &mut Conn<'_>, key: &str) -> Result<(WithNewest, Vec<AttemptRow>), Error> {
         let row = rows::find(conn, M::NAME, key).await?.ok_or_else(|| Error::not_found(M::NAME, key))?;
-        let calls = calls_of(conn, &row, &self.engine.data_protection).await?;
+        let calls = calls_of(conn, &row, &engine.data_protection).await?;
         Ok((row, calls))
     }
 }

@@ -79,6 +79,31 @@ impl Health {
     }
 }
 
+impl Health {
+    /// The health of a process on several partitions: what is true of one of them that is not healthy is true of the process.
+    pub(crate) fn and(self, other: Health) -> Health {
+        Health {
+            database: if self.database == DatabaseHealth::Reachable { other.database } else { self.database },
+            lease: self.lease.earlier(other.lease),
+            migrations: if self.migrations == MigrationHealth::Current { other.migrations } else { self.migrations },
+            lag: self.lag.max(other.lag),
+            running: self.running + other.running,
+            slots: self.slots + other.slots,
+            unreported: self.unreported + other.unreported,
+            is_shutting_down: self.is_shutting_down || other.is_shutting_down,
+        }
+    }
+}
+
+impl LeaseHealth {
+    fn earlier(self, other: LeaseHealth) -> LeaseHealth {
+        match (self, other) {
+            (LeaseHealth::Certain(one), LeaseHealth::Certain(other)) => LeaseHealth::Certain(one.min(other)),
+            (LeaseHealth::None, lease) | (lease @ LeaseHealth::Uncertain, _) | (_, lease) => lease,
+        }
+    }
+}
+
 impl fmt::Display for Health {
     /// One line: `ready`, or why not.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

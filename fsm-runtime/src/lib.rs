@@ -24,6 +24,7 @@ pub mod doctor;
 pub mod drift;
 mod encode;
 mod engine;
+mod engines;
 pub mod engine_access;
 pub mod error;
 mod failing;

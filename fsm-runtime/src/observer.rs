@@ -10,6 +10,7 @@ use fsm_store::{limits, migrate, outbox, overview, view, workers};
 
 use crate::engine::Engine;
 use crate::engine_access::EngineAccess;
+use crate::engines::Engines;
 use crate::error::Error;
 use crate::health::{DatabaseHealth, Health, LeaseHealth, MigrationHealth, Observed};
 use crate::metrics::{self, Backlog, Sizes};
@@ -128,6 +129,13 @@ impl Engine {
     }
 }
 
+impl Engines {
+    /// The health of the process, of all partitions together.
+    pub(crate) fn health(&self) -> Health {
+        self.all().iter().map(|engine| engine.health()).reduce(Health::and).expect("there is at least one engine")
+    }
+}
+
 impl Runtime {
     /// The health of this process: whether its database answers, its lease is certain and its tables fit, how long due calls wait, and how
     /// many attempts run. It is read from memory and never waits.
@@ -140,13 +148,13 @@ impl Runtime {
     /// # }
     /// ```
     pub fn health(&self) -> Health {
-        self.engine.health()
+        self.engines.health()
     }
 }
 
 impl EngineAccess {
     /// The health of the process that has this database open. Unlike [`Runtime::health`] it can be asked during a shutdown.
     pub fn health(&self) -> Health {
-        self.engine.health()
+        self.engines.health()
     }
 }

@@ -12,8 +12,9 @@ use crate::codec::PayloadCodec;
 use crate::data::DataMap;
 use crate::data_protection::DataProtection;
 use crate::drift::Migrate;
-use crate::engine::{Engine, Work};
+use crate::engine::Work;
 use crate::engine_access::EngineAccess;
+use crate::engines::Engines;
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::limit::{DeclaredLimits, LimitSetting};
@@ -22,6 +23,7 @@ use crate::redact::{Redactable, Redaction};
 use crate::registry::{Machine, MachineEntry};
 use crate::running::UnreportedAttempt;
 use crate::schedule::DeclaredSchedule;
+use crate::start::FEWEST_CONNECTIONS;
 use fsm_store::invariants::Invariant;
 use fsm_store::settings::Synchronous;
 use shutdown::ShutdownHandle;
@@ -29,14 +31,12 @@ use shutdown::ShutdownHandle;
 /// A worker: it sends events, reads instances and runs verbs. If it is dropped without [`shutdown`](Runtime::shutdown), its work stops at
 /// once, as in a crash: its running attempts count as lost when its lease has expired.
 pub struct Runtime {
-    pub(crate) engine: Arc<Engine>,
+    pub(crate) engines: Engines,
     shutdown: ShutdownHandle,
 }
 
 /// A shorter lease could expire between two heartbeats.
 const SHORTEST_LEASE: Duration = Duration::from_millis(100);
-/// One connection for each purpose.
-const FEWEST_CONNECTIONS: u32 = 3;
 /// The minimum poll interval.
 const SHORTEST_POLL: Duration = Duration::from_millis(1);
 /// The minimum time limit of one operation.
@@ -358,41 +358,39 @@ impl Runtime {
 
     /// A typed handle to the instances of `M`.
     pub fn machine<M: Machine>(&self) -> Handle<M> {
-        Handle::new(Arc::clone(&self.engine), None)
+        Handle::new(self.engines.clone(), None)
     }
 
     /// The text after the redaction that the builder's [`redact`](Builder::redact) set.
     pub fn redacted(&self, shown: Redactable<'_>) -> String {
-        self.engine.data_protection.redaction.of(shown).into_owned()
+        self.engines.first().data_protection.redaction.of(shown).into_owned()
     }
 
     /// Returns the invariants of [`doctor`](crate::doctor::doctor)'s report that do not hold. A healthy database has none.
     pub async fn check_invariants(&self) -> Result<Vec<Invariant>, Error> {
-        self.engine.check_invariants().await
+        self.engines.check_invariants().await
     }
 
     /// The attempts whose verb has ended and whose outcome could not be stored yet. Normally there are none.
     pub fn unreported(&self) -> Vec<UnreportedAttempt> {
-        self.engine.work.as_ref().map(Work::unreported).unwrap_or_default()
+        self.engines.work().flat_map(Work::unreported).collect()
     }
 
     /// Stops the heartbeats while the verbs continue, like a process that has lost its connection to the database.
     #[cfg(feature = "testing")]
     pub fn stop_renewing(&self) {
-        if let Some(work) = &self.engine.work {
-            work.session.stop();
-        }
+        self.engines.work().for_each(|work| work.session.stop());
     }
 }
 
 impl From<&Runtime> for EngineAccess {
     fn from(runtime: &Runtime) -> EngineAccess {
-        EngineAccess::new(&runtime.engine, None)
+        EngineAccess::new(&runtime.engines, None)
     }
 }
 
 impl Drop for Runtime {
     fn drop(&mut self) {
-        self.engine.kill();
+        self.engines.kill();
     }
 }

@@ -3,11 +3,13 @@
 use std::time::{Duration, Instant};
 
 use fsm_core::duration;
+use fsm_core::partition::Partition;
 use fsm_store::error::Class;
 use fsm_store::open::Store;
+use fsm_store::partitions::{self, PartitionPlace};
 use fsm_store::settings::Settings;
 use fsm_store::{limits, machines, migrate as migrations};
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, try_join_all};
 
 use crate::catalog::Catalog;
 use crate::clock::Clock;
@@ -16,6 +18,7 @@ use crate::data::DataMap;
 use crate::data_protection::DataProtection;
 use crate::drift::{self, Migrate};
 use crate::encode;
+use crate::engine::OpenDatabase;
 use crate::error::{Error, ErrorKind};
 use crate::limit::{self, DeclaredLimits};
 use crate::reconciler;
@@ -44,22 +47,48 @@ pub(crate) async fn patiently<'s, T>(patience: Duration, start: impl Fn(Duration
     }
 }
 
+/// The minimum number of connections to a database or to a partition: one for each purpose.
+pub(crate) const FEWEST_CONNECTIONS: u32 = 3;
 /// The minimum time that a database gets to answer.
 const SHORTEST_LIMIT: Duration = Duration::from_secs(1);
 
-/// Opens and migrates a database, and measures its clock. A database that does not answer within `limit`, and at least a second, is an
-/// error.
-pub(crate) async fn open(settings: Settings, limit: Duration) -> Result<(Store, Clock), Error> {
+/// Opens and migrates a database, or each of its partitions, and measures the clocks. A database that does not answer within `limit`, and at
+/// least a second, is an error.
+pub(crate) async fn open(settings: Settings, limit: Duration) -> Result<Vec<OpenDatabase>, Error> {
+    let store = open_store(settings.clone(), limit).await?;
+    let places = partitions::directory(&store).await?;
+    if places.is_empty() {
+        return Ok(vec![prepared(store, None).await?]);
+    }
+    store.close().await;
+    // The connections are shared equally.
+    let connections = (settings.connections / places[0].partition.of()).max(FEWEST_CONNECTIONS);
+    let settings = Settings { connections, ..settings };
+    try_join_all(places.iter().map(|place| open_partition(place, &settings, limit))).await
+}
+
+async fn open_partition(place: &PartitionPlace, directory: &Settings, limit: Duration) -> Result<OpenDatabase, Error> {
+    let store = open_store(place.settings(directory), limit).await?;
+    partitions::check(&store, place).await?;
+    prepared(store, Some(place.partition)).await
+}
+
+async fn open_store(settings: Settings, limit: Duration) -> Result<Store, Error> {
     let limit = limit.max(SHORTEST_LIMIT);
-    let store = tokio::time::timeout(limit, Store::open(settings)).await.map_err(|_| {
+    let opened = tokio::time::timeout(limit, Store::open(settings)).await.map_err(|_| {
         let within = duration::display(limit);
         Error::other(ErrorKind::Database, format!("the database did not answer within {within}; check that it runs and can be reached"))
-    })??;
+    });
+    Ok(opened??)
+}
+
+/// Measures the clock and migrates the tables.
+async fn prepared(store: Store, partition: Option<Partition>) -> Result<OpenDatabase, Error> {
     let clock = if store.is_postgres() { Clock::database() } else { Clock::System };
     let mut connection = store.dedicated().await?;
     session::measure(&store, &clock, &mut connection).await?;
     store.naming(migrations::up(&store, clock.now()).await)?;
-    Ok((store, clock))
+    Ok(OpenDatabase { store, clock, partition })
 }
 
 /// The result of [`register_machines`].

@@ -49,7 +49,7 @@ pub struct PageFilter {
 }
 
 /// The instance that a page continues after.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum After {
     /// In the order of creation.
     Instance(InstanceId),
@@ -286,6 +286,11 @@ fn behind_all_with(prefix: &str) -> String {
 }
 
 impl PageFilter {
+    /// True if the page is in the order of keys, and otherwise in the order of creation.
+    pub fn is_by_key(&self) -> bool {
+        !self.search.is_empty() || (self.key_prefix.is_some() && self.parent.is_none())
+    }
+
     /// True if a condition has no index, so that rows may be read and left out.
     fn is_picky(&self) -> bool {
         let is_of_an_index = self.paused == Some(true) && self.status.is_none();

@@ -14,8 +14,9 @@ use super::pages;
 use super::view::{Filter, Instance, Unreadable};
 use crate::committer::request::Request;
 use crate::encode;
-use crate::engine::{ClientGuard, Engine};
+use crate::engine::Engine;
 use crate::engine_access::EngineAccess;
+use crate::engines::ClientGuard;
 use crate::error::Error;
 use crate::registry::Machine;
 
@@ -201,7 +202,7 @@ impl<M: Machine> BulkRequest<M> {
         let Bulk { access, mut filter, .. } = self.bulk;
         let (mut instances, mut unreadable) = (Vec::new(), Vec::new());
         loop {
-            let page = pages::list(&access.engine, filter.clone()).await?;
+            let page = pages::list(&access.engines, filter.clone()).await?;
             instances.extend(page.items);
             unreadable.extend(page.unreadable);
             match page.next {
@@ -218,7 +219,7 @@ impl<M: Machine> BulkPlan<M> {
         let mut outcome = BulkOutcome { done: Vec::new(), refused: Vec::new() };
         let unreadable = self.unreadable.into_iter().map(|instance| instance.key);
         for key in self.instances.into_iter().map(|instance| instance.key).chain(unreadable) {
-            let EngineAccess { engine, client_guard } = self.access.clone();
+            let (engine, client_guard) = (Arc::clone(self.access.engines.of_key(&key)), self.access.client_guard.clone());
             let target = InstanceKey::new(M::NAME, &key);
             match (OperateRequest { engine, client_guard, target, order: self.order.clone() }).await {
                 Ok(()) => outcome.done.push(key),

@@ -1,18 +1,20 @@
 //! Pages of instances, with the types of their machine.
 
 use fsm_store::conn::Conn;
-use fsm_store::pages::{self as rows, Found, PageFilter};
+use fsm_store::pages::{self as rows, After, Found, PageFilter};
+use futures_util::future::try_join_all;
 
 use super::instance_view::with_calls;
 use super::view::{Cursor, Filter, Instance, Page, Unreadable};
 use crate::data_protection::DataProtection;
 use crate::engine::Engine;
+use crate::engines::Engines;
 use crate::error::Error;
 use crate::registry::Machine;
 use crate::search;
 
 /// Reads a page of the instances that match the filter. A read that fails because the database cannot be used is repeated.
-pub(super) async fn list<M: Machine>(engine: &Engine, filter: Filter) -> Result<Page<Instance<M>>, Error> {
+pub(super) async fn list<M: Machine>(engines: &Engines, filter: Filter) -> Result<Page<Instance<M>>, Error> {
     let limit = filter.limit.clamp(1, Filter::MOST);
     let wanted = PageFilter {
         status: filter.status,
@@ -26,16 +28,45 @@ pub(super) async fn list<M: Machine>(engine: &Engine, filter: Filter) -> Result<
         limit,
         ..PageFilter::default()
     };
+    let pages = try_join_all(engines.all().iter().map(|engine| list_one(engine, &wanted))).await?;
+    Ok(merged(pages, &wanted))
+}
+
+async fn list_one<M: Machine>(engine: &Engine, wanted: &PageFilter) -> Result<Page<Instance<M>>, Error> {
     engine
         .read(|| async {
             let mut reader = engine.store.reader().await?;
             let conn = &mut reader.conn();
             if !wanted.search.is_empty() {
-                search::check(conn, &engine.catalog.expect(M::NAME)?.machine, &wanted).await?;
+                search::check(conn, &engine.catalog.expect(M::NAME)?.machine, wanted).await?;
             }
-            page(conn, &wanted, &engine.data_protection).await
+            page(conn, wanted, &engine.data_protection).await
         })
         .await
+}
+
+/// Merges the same page of several partitions into one, in the order of the filter. An instance that cannot be read may be on two pages.
+fn merged<M: Machine>(mut pages: Vec<Page<Instance<M>>>, wanted: &PageFilter) -> Page<Instance<M>> {
+    if pages.len() == 1 {
+        return pages.remove(0);
+    }
+    // A partition with further instances was read only up to the last one of its page.
+    let end = pages.iter().filter_map(|page| page.next.as_ref()).map(|cursor| cursor.0.clone()).min();
+    let (mut items, mut unreadable) = (Vec::new(), Vec::new());
+    for page in pages {
+        items.extend(page.items.into_iter().map(|item| (position(&item, wanted), item)));
+        unreadable.extend(page.unreadable);
+    }
+    items.retain(|(position, _)| end.as_ref().is_none_or(|end| position <= end));
+    items.sort_by(|(one, _), (other, _)| one.cmp(other));
+    let is_cut = items.len() > wanted.limit as usize;
+    items.truncate(wanted.limit as usize);
+    let next = if is_cut { items.last().map(|(position, _)| position.clone()) } else { end };
+    Page { items: items.into_iter().map(|(_, item)| item).collect(), next: next.map(Cursor), unreadable }
+}
+
+fn position<M: Machine>(instance: &Instance<M>, wanted: &PageFilter) -> After {
+    if wanted.is_by_key() { After::Key(instance.key.clone()) } else { After::Instance(instance.id) }
 }
 
 /// Reads a page of instances. Those that this program cannot read are listed separately.

@@ -25,7 +25,8 @@ use uuid::Uuid;
 use crate::committer::request::{Request, to_decide};
 use crate::data_protection::Owner;
 use crate::encode;
-use crate::engine::{ClientGuard, Engine};
+use crate::engine::Engine;
+use crate::engines::ClientGuard;
 use crate::error::{Error, ErrorKind};
 use crate::search;
 use crate::traces;
@@ -48,7 +49,7 @@ pub struct Sent {
 /// A send, carried out when it is awaited.
 #[must_use = "nothing is sent until it is awaited"]
 pub struct SendRequest {
-    engine: Arc<Engine>,
+    pub(super) engine: Arc<Engine>,
     client_guard: Option<Arc<ClientGuard>>,
     target: InstanceKey,
     event: Result<Event, Error>,
@@ -168,6 +169,7 @@ impl SendRequest {
     /// The request, with the trace context of the current span.
     pub(super) fn into_request(self) -> Result<(InstanceKey, RequestKind, Option<TraceContext>), Error> {
         let mut event = self.event?;
+        self.engine.check_here(&self.target.key)?;
         if let Some(dedup) = &self.dedup {
             encode::check_dedup(dedup)?;
         }

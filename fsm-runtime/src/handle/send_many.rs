@@ -15,7 +15,7 @@ use tracing::Instrument;
 
 use super::send::{Deliver, SendRequest, Sent};
 use crate::committer::request::Request;
-use crate::engine::{ClientGuard, Engine};
+use crate::engines::ClientGuard;
 use crate::error::Error;
 
 /// The maximum number of sends in flight. It is a few full batches, so that the next ones fill while one is written.
@@ -102,7 +102,6 @@ impl<K: AsRef<str>, E> IntoSendItem for (K, E) {
 /// are sent even if the stream is dropped. Items that were not taken are not sent.
 #[must_use = "nothing is sent until it is polled"]
 pub struct SendMany<'i> {
-    engine: Arc<Engine>,
     _client_guard: Option<Arc<ClientGuard>>,
     items: Box<dyn Iterator<Item = SendRequest> + Send + 'i>,
     under_way: VecDeque<InFlightCommit>,
@@ -117,11 +116,10 @@ enum InFlightCommit {
 
 impl<'i> SendMany<'i> {
     pub(super) fn new(
-        engine: Arc<Engine>,
         client_guard: Option<Arc<ClientGuard>>,
         items: impl Iterator<Item = SendRequest> + Send + 'i,
     ) -> SendMany<'i> {
-        SendMany { engine, _client_guard: client_guard, items: Box::new(items), under_way: VecDeque::new(), has_more: true }
+        SendMany { _client_guard: client_guard, items: Box::new(items), under_way: VecDeque::new(), has_more: true }
     }
 
     /// The answer to the next item; `None` after the last one.
@@ -151,12 +149,12 @@ impl<'i> SendMany<'i> {
                 self.has_more = false;
                 return;
             };
-            let span = item.span();
+            let (span, engine) = (item.span(), Arc::clone(&item.engine));
             self.under_way.push_back(match span.in_scope(|| item.into_request()) {
                 Err(error) => InFlightCommit::Failed(Some(error)),
                 Ok((target, kind, trace)) => {
                     let request = |reply| Request::new(target, kind, Some(reply)).traced(trace);
-                    InFlightCommit::Waiting(Box::pin(self.engine.ask(request).instrument(span)))
+                    InFlightCommit::Waiting(Box::pin(engine.ask(request).instrument(span)))
                 }
             });
         }

@@ -2,6 +2,7 @@
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use fsm_core::duration;
@@ -10,7 +11,8 @@ use fsm_core::instance::Instance as InstanceRow;
 use super::instance_view::InstanceView;
 use super::view::Instance;
 use super::waiting::{Waiting, Wanted};
-use crate::engine_access::EngineAccess;
+use crate::engine::Engine;
+use crate::engines::ClientGuard;
 use crate::error::{Error, ErrorKind};
 use crate::registry::Machine;
 
@@ -21,8 +23,8 @@ pub struct SettledRequest<M: Machine> {
 }
 
 impl<M: Machine> SettledRequest<M> {
-    pub(crate) fn new(access: EngineAccess, key: &str) -> SettledRequest<M> {
-        SettledRequest { waiting: Waiting::new(access, key) }
+    pub(crate) fn new(engine: Arc<Engine>, client_guard: Option<Arc<ClientGuard>>, key: &str) -> SettledRequest<M> {
+        SettledRequest { waiting: Waiting::new(engine, client_guard, key) }
     }
 
     /// Ends the wait with an error after `limit`. Without a limit the wait has no end. While the database is unavailable, it is polled

@@ -13,7 +13,8 @@ use super::instance_view::InstanceView;
 use super::settled::doing;
 use super::view::Instance;
 use super::waiting::{Waiting, Wanted};
-use crate::engine_access::EngineAccess;
+use crate::engine::Engine;
+use crate::engines::ClientGuard;
 use crate::error::{Error, ErrorKind};
 use crate::registry::Machine;
 
@@ -41,8 +42,8 @@ pub struct WaitRequest<M: Machine> {
 }
 
 impl<M: Machine> Wait<M> {
-    pub(crate) fn new(access: EngineAccess, key: &str) -> Wait<M> {
-        Wait { waiting: Waiting::new(access, key) }
+    pub(crate) fn new(engine: Arc<Engine>, client_guard: Option<Arc<ClientGuard>>, key: &str) -> Wait<M> {
+        Wait { waiting: Waiting::new(engine, client_guard, key) }
     }
 
     /// Until the instance is in `state`, whatever else it does.
@@ -68,7 +69,7 @@ impl<M: Machine> WaitRequest<M> {
     }
 
     async fn wait(self) -> Result<Instance<M>, Error> {
-        let graph = Arc::clone(&self.waiting.access.engine.catalog.expect(M::NAME)?.machine);
+        let graph = Arc::clone(&self.waiting.engine.catalog.expect(M::NAME)?.machine);
         let state = self.state.map(|state| state.to_string());
         let wanted = Reached { graph, state, within: self.waiting.within };
         self.waiting.until(wanted).await

@@ -11,7 +11,8 @@ use tokio::time::Instant;
 use super::instance_view::{self, InstanceView, completed};
 use super::view::Instance;
 use crate::encode;
-use crate::engine_access::EngineAccess;
+use crate::engine::Engine;
+use crate::engines::ClientGuard;
 use crate::error::Error;
 use crate::registry::Machine;
 
@@ -21,7 +22,8 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_s
 
 /// A wait for an instance.
 pub(super) struct Waiting<M: Machine> {
-    pub(super) access: EngineAccess,
+    pub(super) engine: Arc<Engine>,
+    _client_guard: Option<Arc<ClientGuard>>,
     key: String,
     pub(super) within: Option<Duration>,
     machine: PhantomData<fn() -> M>,
@@ -40,13 +42,13 @@ pub(super) trait Wanted {
 }
 
 impl<M: Machine> Waiting<M> {
-    pub(super) fn new(access: EngineAccess, key: &str) -> Waiting<M> {
-        Waiting { access, key: key.to_owned(), within: None, machine: PhantomData }
+    pub(super) fn new(engine: Arc<Engine>, client_guard: Option<Arc<ClientGuard>>, key: &str) -> Waiting<M> {
+        Waiting { engine, _client_guard: client_guard, key: key.to_owned(), within: None, machine: PhantomData }
     }
 
     pub(super) async fn until(self, wanted: impl Wanted) -> Result<Instance<M>, Error> {
         encode::check_key(&self.key)?;
-        let engine = &self.access.engine;
+        let engine = &self.engine;
         let deadline = self.within.and_then(|limit| Instant::now().checked_add(limit));
         // The watch begins before the first poll, so that no change between the two is missed.
         let mut watch = engine.watchers.watch(InstanceKey::new(M::NAME, &self.key));
@@ -89,11 +91,11 @@ impl<M: Machine> Waiting<M> {
 
     /// A single try, because the wait itself polls until its limit.
     async fn look(&self) -> Result<InstanceView, Error> {
-        let found = instance_view::find(&self.access.engine, M::NAME, &self.key).await?;
+        let found = instance_view::find(&self.engine, M::NAME, &self.key).await?;
         found.ok_or_else(|| Error::not_found(M::NAME, &self.key))
     }
 
     fn typed(&self, seen: InstanceView) -> Result<Instance<M>, Error> {
-        Instance::of(seen, &self.access.engine.data_protection)
+        Instance::of(seen, &self.engine.data_protection)
     }
 }

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fsm_core::duration;
+use futures_util::future::join_all;
 use tokio::sync::{OnceCell, watch};
 
 use crate::engine::{Engine, Work};
+use crate::engines::Engines;
 use crate::error::{Error, ErrorKind};
 
 /// The additional time that a shutdown may take after its timeout, to write releases and to deregister.
@@ -30,7 +32,7 @@ pub struct ShutdownHandle {
 }
 
 struct Shared {
-    engine: Arc<Engine>,
+    engines: Engines,
     timeout: Duration,
     is_requested: watch::Sender<bool>,
     /// The text of the error, if the shutdown was not complete.
@@ -38,8 +40,8 @@ struct Shared {
 }
 
 impl ShutdownHandle {
-    pub(super) fn new(engine: Arc<Engine>, timeout: Duration) -> ShutdownHandle {
-        let shared = Shared { engine, timeout, is_requested: watch::Sender::new(false), outcome: OnceCell::new() };
+    pub(super) fn new(engines: Engines, timeout: Duration) -> ShutdownHandle {
+        let shared = Shared { engines, timeout, is_requested: watch::Sender::new(false), outcome: OnceCell::new() };
         ShutdownHandle { shared: Arc::new(shared) }
     }
 
@@ -47,7 +49,7 @@ impl ShutdownHandle {
     /// outcome of the one shutdown. If the runtime is in [`run_until_signal`](super::Runtime::run_until_signal), that returns too.
     pub async fn shutdown(&self) -> Result<(), Error> {
         // The process is not ready from now on, so that a load balancer sends it no new requests.
-        self.shared.engine.stop_starting();
+        self.shared.engines.all().iter().for_each(|engine| engine.stop_starting());
         self.shared.is_requested.send_replace(true);
         let outcome = self.shared.outcome.get_or_init(|| self.shared.shut_down()).await;
         outcome.clone().map_err(|text| Error::other(ErrorKind::Stopping, text))
@@ -75,42 +77,26 @@ impl ShutdownHandle {
 
 impl Shared {
     async fn shut_down(&self) -> Result<(), String> {
-        let engine = &self.engine;
         let limit = self.timeout.saturating_add(LAST_WRITES);
-        let ended = tokio::time::timeout(limit, self.end()).await;
-        let left = engine.work.as_ref().map_or((0, 0), Work::left);
-        engine.kill();
-        match (ended, left) {
-            (Ok(Ok(())), (0, 0)) => Ok(()),
-            (Ok(Err(error)), (0, 0)) => {
-                tracing::warn!(%error, "the worker session was not deregistered; it ends with its lease");
-                Ok(())
-            }
-            (Err(_), (0, 0)) => {
-                tracing::warn!("the worker session was not deregistered: the database does not answer; it ends with its lease");
-                Ok(())
-            }
-            (_, left) => Err(self.incomplete(left)),
+        let each = self.engines.all().iter().map(|engine| tokio::time::timeout(limit, end(engine, self.timeout)));
+        let ended = join_all(each).await;
+        let left = self.engines.work().map(Work::left).fold((0, 0), |sum, left| (sum.0 + left.0, sum.1 + left.1));
+        self.engines.kill();
+        if left != (0, 0) {
+            return Err(self.incomplete(left));
         }
-    }
-
-    /// The whole shutdown, without a time limit.
-    async fn end(&self) -> Result<(), Error> {
-        let engine = &self.engine;
-        engine.drain(self.timeout).await;
-        engine.queue.close();
-        engine.queue.emptied().await;
-        if let Some(work) = &engine.work {
-            work.session.stop();
-            let mut connection = engine.store.dedicated().await?;
-            fsm_store::sessions::leave(&mut connection.conn(), work.session.id()).await?;
+        for ended in ended {
+            match ended {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::warn!(%error, "the worker session was not deregistered; it ends with its lease"),
+                Err(_) => tracing::warn!("the worker session was not deregistered: the database does not answer; it ends with its lease"),
+            }
         }
-        engine.store.close().await;
         Ok(())
     }
 
     fn incomplete(&self, (unreported, unreleased): (usize, usize)) -> String {
-        let lease = self.engine.work.as_ref().map_or(Duration::ZERO, |work| work.session.lease());
+        let lease = self.engines.work().next().map_or(Duration::ZERO, |work| work.session.lease());
         let text = format!(
             "the shutdown is not complete, for the database does not answer: {unreported} attempts that ended are not reported, and \
              {unreleased} that ran are not released; other workers take them over once the lease of this process has ended, within {}",
@@ -119,4 +105,18 @@ impl Shared {
         tracing::error!(reason = text, "the shutdown is not complete");
         text
     }
+}
+
+/// The whole shutdown of one engine, without a time limit.
+async fn end(engine: &Arc<Engine>, timeout: Duration) -> Result<(), Error> {
+    engine.drain(timeout).await;
+    engine.queue.close();
+    engine.queue.emptied().await;
+    if let Some(work) = &engine.work {
+        work.session.stop();
+        let mut connection = engine.store.dedicated().await?;
+        fsm_store::sessions::leave(&mut connection.conn(), work.session.id()).await?;
+    }
+    engine.store.close().await;
+    Ok(())
 }

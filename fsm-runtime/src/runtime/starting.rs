@@ -5,19 +5,21 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fsm_core::ids::InstanceId;
+use fsm_core::partition::Partition;
 use fsm_core::process::ProcessIdentity;
 use fsm_core::time::Timestamp;
-use fsm_store::open::Store;
 use fsm_store::settings::Settings;
+use futures_util::future::try_join_all;
 use tokio::sync::{Notify, Semaphore};
 
 use super::shutdown::ShutdownHandle;
 use super::{Builder, RETENTION, Runtime};
 use crate::catalog::Catalog;
-use crate::clock::Clock;
-use crate::engine::{Engine, Work};
+use crate::engine::{Engine, OpenDatabase, Work};
+use crate::engines::Engines;
 use crate::error::{Error, ErrorKind};
 use crate::failing::Failures;
+use crate::limit;
 use crate::priority_shares::PriorityShares;
 use crate::process;
 use crate::reconciler_state::ReconcilerState;
@@ -40,46 +42,46 @@ impl Builder {
         catalog.check_data(&self.data)?;
         self.data_protection.check()?;
         schedule::plan(&self.schedules)?;
-        let (store, clock, work) = patiently(self.limits.patience, |left| Box::pin(self.join(&catalog, left))).await?;
-        let session = work.session.clone();
-        let engine = Engine::new(store.clone(), clock.clone(), catalog, (self.limits, self.data_protection), Some(work));
-        engine.start_lanes();
-        engine.keep_running("finder", Engine::find_loop);
-        engine.keep_running("sweeper", Engine::sweep_loop);
-        engine.keep_running("outbox", Engine::outbox_loop);
-        engine.keep_running("families", Engine::families_loop);
-        engine.keep_running("progress", Engine::progress_loop);
-        if engine.work.as_ref().is_some_and(|work| !work.schedules.is_empty()) {
-            engine.keep_running("schedules", Engine::schedule_loop);
+        let joined = patiently(self.limits.patience, |left| Box::pin(self.join(&catalog, left))).await?;
+        let mut engines = Vec::with_capacity(joined.len());
+        for (database, work) in joined {
+            // Each engine has its own metrics of the machines.
+            let catalog = Catalog::new(&self.machines, self.only_named)?;
+            engines.push(Engine::new(database, catalog, (self.limits, self.data_protection.clone()), Some(work)));
         }
-        engine.keep_running("pruner", Engine::prune_loop);
-        engine.keep_running("reconciler", Engine::reconcile_loop);
-        engine.keep_running("listener", Engine::listen_loop);
-        engine.keep_running("observer", Engine::observe_loop);
-        engine.start_notifying();
-        let counted = Arc::downgrade(&engine);
-        let unreported = move || counted.upgrade().and_then(|engine| Some(engine.work.as_ref()?.unreported().len())).unwrap_or(0);
-        session
-            .keep_alive(store, clock, unreported)
-            .map_err(|error| Error::other(ErrorKind::System, format!("the thread for the lease could not start: {error}")))?;
-        let shutdown = ShutdownHandle::new(Arc::clone(&engine), self.shutdown_timeout);
-        Ok(Runtime { engine, shutdown })
+        let engines = Engines::new(engines);
+        engines.all().iter().try_for_each(start_work)?;
+        let shutdown = ShutdownHandle::new(engines.clone(), self.shutdown_timeout);
+        Ok(Runtime { engines, shutdown })
     }
 
-    /// Opens the database, stores the machine definitions and starts a session.
-    async fn join(&self, catalog: &Catalog, limit: Duration) -> Result<(Store, Clock, Work), Error> {
-        let (store, clock) = open(self.settings(), limit).await?;
+    /// Opens the database or its partitions, stores the machine definitions and starts a session in each.
+    async fn join(&self, catalog: &Catalog, limit: Duration) -> Result<Vec<(OpenDatabase, Work)>, Error> {
+        let databases = open(self.settings(), limit).await?;
+        try_join_all(databases.into_iter().map(|database| self.join_one(catalog, database))).await
+    }
+
+    async fn join_one(&self, catalog: &Catalog, database: OpenDatabase) -> Result<(OpenDatabase, Work), Error> {
+        let OpenDatabase { store, clock, partition } = &database;
+        if partition.is_some() {
+            limit::check_without_limits(catalog, &self.declared_limits)?;
+        }
         let begun = clock.now();
         let data = (&self.data, &self.data_protection);
-        let registered = register_machines(&store, &clock, catalog, data, &self.migrate, &self.declared_limits).await?;
-        let schedules = schedule::plan(&self.schedules)?;
-        schedule::declaring::declare_all(&store, clock.now(), &schedules).await?;
-        let work = Work { schedules, ..self.work(catalog, self.lease, registered, begun) };
-        work.session.renew(&mut store.dedicated().await?, &clock, clock.now(), 0).await?;
-        Ok((store, clock, work))
+        let registered = register_machines(store, clock, catalog, data, &self.migrate, &self.declared_limits).await?;
+        // A schedule has its row in one partition.
+        let mut schedules = schedule::plan(&self.schedules)?;
+        schedules.retain(|planned| partition.is_none_or(|partition| partition.has(&planned.name)));
+        schedule::declaring::declare_all(store, clock.now(), &schedules).await?;
+        let partitions = partition.map_or(1, Partition::of);
+        let work = Work { schedules, ..self.work(catalog, self.lease, registered, begun, partitions) };
+        work.session.renew(&mut store.dedicated().await?, clock, clock.now(), 0).await?;
+        Ok((database, work))
     }
 
-    pub(crate) fn work(&self, catalog: &Catalog, grace: Duration, registered: Registered, now: Timestamp) -> Work {
+    pub(crate) fn work(&self, catalog: &Catalog, grace: Duration, registered: Registered, now: Timestamp, partitions: u32) -> Work {
+        // Each partition has its own share, so that attempts whose outcome one of them does not accept take no slot from the others.
+        let share = |all: u32| all.div_ceil(partitions) as usize;
         Work {
             session: Session::new(self.process(), self.lease, grace),
             shares: PriorityShares::of(catalog.served().into_iter().map(|served| {
@@ -91,8 +93,8 @@ impl Builder {
             data: self.data.clone(),
             schedules: Vec::new(),
             has_parent_from_send: self.has_parent_from_send,
-            slots: Arc::new(Semaphore::new(self.concurrency as usize)),
-            slot_count: self.concurrency as usize,
+            slots: Arc::new(Semaphore::new(share(self.concurrency))),
+            slot_count: share(self.concurrency),
             poll: self.poll,
             retention: self.retention,
             limits: registered.limits,
@@ -102,7 +104,7 @@ impl Builder {
             is_shutting_down: AtomicBool::new(false),
             ended: Notify::new(),
             progress: Arc::default(),
-            blocking: Arc::new(Semaphore::new(self.blocking_threads as usize)),
+            blocking: Arc::new(Semaphore::new(share(self.blocking_threads))),
             scanned: Mutex::new(InstanceId(uuid::Uuid::nil())),
         }
     }
@@ -125,4 +127,28 @@ impl Builder {
         settings.statement_cache = settings.statement_cache && self.statement_cache;
         settings
     }
+}
+
+/// Starts the tasks of a worker on one database or partition.
+fn start_work(engine: &Arc<Engine>) -> Result<(), Error> {
+    let Some(work) = &engine.work else { return Ok(()) };
+    engine.start_lanes();
+    engine.keep_running("finder", Engine::find_loop);
+    engine.keep_running("sweeper", Engine::sweep_loop);
+    engine.keep_running("outbox", Engine::outbox_loop);
+    engine.keep_running("families", Engine::families_loop);
+    engine.keep_running("progress", Engine::progress_loop);
+    if !work.schedules.is_empty() {
+        engine.keep_running("schedules", Engine::schedule_loop);
+    }
+    engine.keep_running("pruner", Engine::prune_loop);
+    engine.keep_running("reconciler", Engine::reconcile_loop);
+    engine.keep_running("listener", Engine::listen_loop);
+    engine.keep_running("observer", Engine::observe_loop);
+    engine.start_notifying();
+    let counted = Arc::downgrade(engine);
+    let unreported = move || counted.upgrade().and_then(|engine| Some(engine.work.as_ref()?.unreported().len())).unwrap_or(0);
+    work.session
+        .keep_alive(engine.store.clone(), engine.clock.clone(), unreported)
+        .map_err(|error| Error::other(ErrorKind::System, format!("the thread for the lease could not start: {error}")))
 }

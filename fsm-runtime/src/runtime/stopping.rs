@@ -22,7 +22,7 @@ impl Runtime {
             signal = signals.next() => signal,
         };
         tracing::warn!(signal, "ended at once; running attempts are lost");
-        self.engine.kill();
+        self.engines.kill();
         Ok(())
     }
 

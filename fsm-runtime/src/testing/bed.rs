@@ -15,8 +15,9 @@ use super::database::{Origin, TestDatabase};
 use crate::catalog::Catalog;
 use crate::doctor::Report;
 use crate::drift::Migrate;
-use crate::engine::{Engine, Work};
+use crate::engine::{Engine, OpenDatabase, Work};
 use crate::engine_access::EngineAccess;
+use crate::engines::Engines;
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::limit::LimitSetting;
@@ -144,10 +145,10 @@ impl TestBed {
         let registered = register_machines(&store, &clock, &catalog, data, &builder.migrate, &builder.declared_limits).await?;
         let schedules = schedule::plan(&builder.schedules)?;
         schedule::declaring::declare_all(&store, clock.now(), &schedules).await?;
-        let work = Work { schedules, ..builder.work(&catalog, Duration::ZERO, registered, clock.now()) };
+        let work = Work { schedules, ..builder.work(&catalog, Duration::ZERO, registered, clock.now(), 1) };
         let data_protection = builder.data_protection.clone();
         let lease_keeper = Mutex::new(store.dedicated().await?);
-        let engine = Engine::new(store, clock, catalog, (builder.limits, data_protection), Some(work));
+        let engine = Engine::new(OpenDatabase { store, clock, partition: None }, catalog, (builder.limits, data_protection), Some(work));
         engine.start_lanes();
         let bed = TestBed { engine, lease_keeper, builder, database, is_examined: true };
         bed.renew(bed.now()).await?;
@@ -156,7 +157,7 @@ impl TestBed {
 
     /// Returns a typed handle. It stays valid over a [`restart`](TestBed::restart).
     pub fn machine<M: Machine>(&self) -> Handle<M> {
-        Handle::new(Arc::clone(&self.engine), None)
+        Handle::new(Engines::only(&self.engine), None)
     }
 
     /// Returns the time of the clock.
@@ -279,7 +280,7 @@ impl TestBed {
     ///
     /// If the database fails.
     pub async fn check_invariants(&self) -> Vec<Invariant> {
-        self.engine.check_invariants().await.unwrap_or_else(|error| panic!("the invariants cannot be checked: {error}"))
+        Engines::only(&self.engine).check_invariants().await.unwrap_or_else(|error| panic!("the invariants cannot be checked: {error}"))
     }
 
     /// Drops the test bed without checking the invariants, for tests that break rows or the database.
@@ -359,6 +360,6 @@ impl Drop for TestBed {
 
 impl From<&TestBed> for EngineAccess {
     fn from(bed: &TestBed) -> EngineAccess {
-        EngineAccess::new(&bed.engine, None)
+        EngineAccess::new(&Engines::only(&bed.engine), None)
     }
 }
