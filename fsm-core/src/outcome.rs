@@ -41,6 +41,14 @@ pub struct Outgoing {
     pub priority: Priority,
 }
 
+impl Outgoing {
+    /// An event that is delivered at once, with a normal priority, and without search fields.
+    pub fn new(id: CallId, machine: &str, key: &str, event: Event) -> Outgoing {
+        let (machine, key) = (machine.to_owned(), key.to_owned());
+        Outgoing { id, machine, key, event, deliver_at: None, is_required: false, search: Vec::new(), priority: Priority::Normal }
+    }
+}
+
 /// A child that a verb starts. It is created with the transition of the parent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Child {

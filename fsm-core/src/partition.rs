@@ -33,7 +33,12 @@ impl Partition {
 
     /// Returns true if the instance with this key belongs to this partition.
     pub fn has(self, key: &str) -> bool {
-        partition_of(key, self.of) == self.number
+        self.elsewhere(key).is_none()
+    }
+
+    /// The number of the partition of the instance with this key, if it is another one.
+    pub fn elsewhere(self, key: &str) -> Option<u32> {
+        Some(partition_of(key, self.of)).filter(|number| *number != self.number)
     }
 }
 

@@ -60,7 +60,7 @@ impl ClientBuilder {
         let databases = patiently(self.limits.patience, |left| Box::pin(open(settings.clone(), left))).await?;
         let mut engines = Vec::with_capacity(databases.len());
         for database in databases {
-            let settings = (self.limits.clone(), self.data_protection.clone());
+            let settings = (self.limits, self.data_protection.clone());
             engines.push(Engine::new(database, Catalog::new(&[], false)?, settings, None));
         }
         let engines = Engines::new(engines);

@@ -17,6 +17,7 @@ use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::instance::Instance;
 use fsm_core::machine::Machine;
 use fsm_core::outcome::VerbRequests;
+use fsm_core::partition::Partition;
 use fsm_core::time::Timestamp;
 use fsm_store::conn::Conn;
 use fsm_store::held;
@@ -53,6 +54,8 @@ pub(crate) struct VerbEnvironment {
     pub(crate) events: Arc<[(TypeId, &'static str)]>,
     /// The names of the machines that this process serves.
     pub(crate) served: Arc<[String]>,
+    /// The partition of the instance; `None` for a database without partitions.
+    pub(crate) partition: Option<Partition>,
     /// Wakes the task that writes progress.
     pub(crate) has_progress: Arc<Notify>,
 }

@@ -72,7 +72,6 @@ impl Engine {
         })
         .await
     }
-
 }
 
 impl Engines {

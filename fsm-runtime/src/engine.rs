@@ -105,6 +105,8 @@ pub(crate) struct Engine {
     pub(crate) pending_notifications: PendingNotifications,
     /// Events of this process wait in the outbox.
     pub(crate) has_line: Notify,
+    /// Events of this process wait in the outbox of the partition.
+    pub(crate) has_event_elsewhere: Notify,
     /// The families that commits of this process may have changed.
     pub(crate) families: ChangedFamilies,
     /// Spans of this process have trace contexts, for a layer of OpenTelemetry sees them, or a caller has named one.
@@ -146,6 +148,7 @@ impl Engine {
             wake_up: WakeUp::default(),
             pending_notifications: PendingNotifications::default(),
             has_line: Notify::new(),
+            has_event_elsewhere: Notify::new(),
             families: ChangedFamilies::default(),
             is_traced: traces::are_seen().into(),
             work,
@@ -164,17 +167,12 @@ impl Engine {
         self.peers.set(peers).expect("an engine meets its peers once");
     }
 
-    /// Returns true if the instance with this key belongs to another partition.
-    pub(crate) fn is_elsewhere(&self, key: &str) -> bool {
-        self.partition.is_some_and(|partition| !partition.has(key))
-    }
-
     /// Returns an `is_input` error if the instance with this key belongs to another partition.
     pub(crate) fn check_here(&self, key: &str) -> Result<(), Error> {
-        match self.partition.filter(|partition| !partition.has(key)) {
+        match self.partition.and_then(|here| Some((here, here.elsewhere(key)?))) {
             None => Ok(()),
-            Some(here) => {
-                let (key, there) = (key.escape_debug(), partition_of(key, here.of()));
+            Some((here, there)) => {
+                let key = key.escape_debug();
                 Err(Error::input(format!("`{key}` belongs to partition {there}, and this is partition {}", here.number())))
             }
         }

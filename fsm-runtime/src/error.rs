@@ -74,6 +74,10 @@ impl Error {
         Error::input(format!("this process serves no machine \"{machine}\"; it has {}", served.join(", ")))
     }
 
+    pub(crate) fn stopping() -> Error {
+        Kind::Stopping.into()
+    }
+
     pub(crate) fn is_stopping(&self) -> bool {
         matches!(*self.0, Kind::Stopping)
     }

@@ -233,9 +233,11 @@ impl<M: Machine> Handle<M> {
 
     /// The number of instances by state and status.
     pub async fn counts(&self) -> Result<Vec<Count<M>>, Error> {
-        let each = self.engines.all().iter().map(|engine| {
-            engine.read(|| async { Ok(rows::counts(&mut engine.store.reader().await?.conn(), M::NAME).await?) })
-        });
+        let each = self
+            .engines
+            .all()
+            .iter()
+            .map(|engine| engine.read(|| async { Ok(rows::counts(&mut engine.store.reader().await?.conn(), M::NAME).await?) }));
         let mut counts: Vec<(Status, Option<String>, u64)> = Vec::new();
         for (status, state, count) in try_join_all(each).await?.into_iter().flatten() {
             match counts.iter_mut().find(|known| known.0 == status && known.1 == state) {
@@ -285,7 +287,13 @@ impl<M: Machine> Handle<M> {
     }
 
     fn operate(&self, key: impl AsRef<str>, act: Act, reason: Option<String>) -> OperateRequest {
-        OperateRequest::new(Arc::clone(self.engine_of(key.as_ref())), self.client_guard.clone(), InstanceKey::new(M::NAME, key.as_ref()), act, reason)
+        OperateRequest::new(
+            Arc::clone(self.engine_of(key.as_ref())),
+            self.client_guard.clone(),
+            InstanceKey::new(M::NAME, key.as_ref()),
+            act,
+            reason,
+        )
     }
 
     /// The engine of the partition that has the instance with this key.

@@ -24,8 +24,8 @@ pub mod doctor;
 pub mod drift;
 mod encode;
 mod engine;
-mod engines;
 pub mod engine_access;
+mod engines;
 pub mod error;
 mod failing;
 pub mod failure;
@@ -43,6 +43,7 @@ mod notifications;
 mod observer;
 mod outage;
 mod outbox;
+mod partition_outbox;
 mod priority_shares;
 #[doc(hidden)]
 pub mod private;

@@ -52,7 +52,7 @@ impl Engine {
     /// One observation: the tables' version, and the due calls of each machine.
     pub(crate) async fn observe(&self) -> Result<(), Error> {
         let Some(work) = &self.work else { return Ok(()) };
-        metrics::running(work.running().len(), work.slot_count);
+        metrics::running(self.partition, work.running().len(), work.slot_count);
         let mut reader = self.engine_reader().await?;
         let fits = match migrate::check(&mut reader.conn(), self.store.place()).await {
             Ok(()) => MigrationHealth::Current,
@@ -64,7 +64,7 @@ impl Engine {
         for known in self.catalog.iter() {
             let backlog = backlog(&mut reader.conn(), &known.machine.name, now).await?;
             lag = lag.max(backlog.oldest_due);
-            metrics::backlog(&known.machine.name, &backlog);
+            metrics::backlog(self.partition, &known.machine.name, &backlog);
         }
         if cfg!(feature = "metrics") && !work.limits.is_empty() {
             for limit in limits::shown(&mut reader.conn(), now, MOST).await? {
@@ -92,11 +92,11 @@ impl Engine {
                     None => sizes.instances.push((status, count)),
                 }
             }
-            metrics::sizes(machine, &sizes);
+            metrics::sizes(self.partition, machine, &sizes);
         }
         let now = self.clock.now();
         let alive = workers::leases(&mut reader.conn()).await?.values().filter(|until| **until > now).count();
-        metrics::workers(alive);
+        metrics::workers(self.partition, alive);
         Ok(())
     }
 }

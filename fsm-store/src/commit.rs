@@ -6,7 +6,7 @@ use fsm_core::call::Attempt;
 use fsm_core::changes::{Changes, Request, Waiting};
 use fsm_core::commit::database::{Database, Fault};
 use fsm_core::commit::rows::{
-    ChildEvent, FileVersion, InLine, KnownCall, Locked, Locks, OpenChildren, Put, RowSnapshot, SenderNote, Target, Unsent,
+    ChildEvent, FileVersion, InLine, KnownCall, Locked, Locks, OpenChildren, Put, RowSnapshot, SenderNote, Target, ToPartition, Unsent,
 };
 use fsm_core::commit::written::Written;
 #[cfg(feature = "postgres")]
@@ -19,7 +19,7 @@ use fsm_core::trace::TraceContext;
 
 use super::conn::Conn;
 use super::error::{Result, StoreError};
-use super::{family, lock, outbox, timers, traces, write};
+use super::{family, lock, outbox, partition_outbox, timers, traces, write};
 
 impl Database for Conn<'_> {
     type Error = StoreError;
@@ -96,6 +96,10 @@ impl Database for Conn<'_> {
         outbox::put(self, events, now).await
     }
 
+    async fn put_in_partition_outbox(&mut self, events: &[ToPartition<'_>], now: Timestamp) -> Result<()> {
+        partition_outbox::put(self, events, now).await
+    }
+
     async fn take_from_outbox(&mut self, calls: &[CallId]) -> Result<bool> {
         outbox::take(self, calls).await
     }
@@ -106,6 +110,10 @@ impl Database for Conn<'_> {
 
     async fn unsend(&mut self, sends: &[CallId], now: Timestamp) -> Result<HashMap<CallId, Unsent>> {
         outbox::unsend(self, sends, now).await
+    }
+
+    async fn unsend_to_partitions(&mut self, sends: &[CallId]) -> Result<HashMap<CallId, Unsent>> {
+        partition_outbox::unsend(self, sends).await
     }
 
     async fn note_senders(&mut self, notes: &[SenderNote], now: Timestamp) -> Result<()> {

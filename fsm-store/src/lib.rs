@@ -37,6 +37,7 @@ pub mod open;
 pub mod outbox;
 pub mod overview;
 pub mod pages;
+pub mod partition_outbox;
 pub mod partitions;
 mod pool;
 #[cfg(feature = "postgres")]

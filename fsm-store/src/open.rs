@@ -36,6 +36,7 @@ pub struct Store {
 
 struct Inner {
     place: String,
+    schema: Option<String>,
     statement_settings: StatementSettings,
     rights: Rights,
     pools: Pools,
@@ -97,12 +98,17 @@ impl Store {
     /// [`migrate`](super::migrate).
     pub async fn open(settings: Settings) -> Result<Store> {
         let (place, statement_settings, pools) = Pools::open(&settings).await?;
-        Ok(Store { inner: Arc::new(Inner { place, statement_settings, rights: Rights::default(), pools }) })
+        Ok(Store { inner: Arc::new(Inner { place, schema: settings.schema, statement_settings, rights: Rights::default(), pools }) })
     }
 
     /// The name of the database in messages.
     pub fn place(&self) -> &str {
         &self.inner.place
+    }
+
+    /// The schema of the tables, if the settings name one.
+    pub fn schema(&self) -> Option<&str> {
+        self.inner.schema.as_deref()
     }
 
     /// The driver of the database.

@@ -80,6 +80,13 @@ pub async fn check(store: &Store, place: &PartitionPlace) -> Result<()> {
     }
 }
 
+/// Returns true if statements on a user's connection find the tables of this partition.
+pub async fn is_on(conn: &mut Conn<'_>, partition: Partition) -> Result<bool> {
+    let (_, is_partition, _) = tables(conn).await?;
+    let known = if is_partition { itself(conn).await? } else { None };
+    Ok(known == Some((i64::from(partition.number()), i64::from(partition.of()))))
+}
+
 /// Creates the partitions, each in the database of one of the `urls` by turns, or all in this database, and then the directory. A partition that
 /// exists already is used if it is the same one, so that this can be repeated after a failure.
 ///

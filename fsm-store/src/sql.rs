@@ -58,6 +58,7 @@ mod migrate;
 mod outbox;
 mod overview;
 mod pages;
+mod partition_outbox;
 mod partitions;
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -96,6 +97,7 @@ pub(super) use migrate::*;
 pub(super) use outbox::*;
 pub(super) use overview::*;
 pub(super) use pages::*;
+pub(super) use partition_outbox::*;
 pub(super) use partitions::*;
 #[cfg(feature = "postgres")]
 pub(super) use postgres::*;

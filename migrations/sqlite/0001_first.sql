@@ -195,6 +195,32 @@ create index fsm_outbox_due
     on fsm_outbox (machine, due_at)
     where due_at is not null;
 
+-- Events that verbs sent to instances of other partitions, in the order of the numbers. Each has the time of its next delivery.
+create table fsm_partition_outbox (
+    outbox_id integer not null primary key,
+    partition integer not null,
+    sender blob not null,
+    machine text not null,
+    key text not null,
+    call_id blob not null,
+    event text not null,
+    payload blob not null,
+    created_at integer not null,
+    deliver_at integer,
+    due_at integer not null,
+    tries integer not null,
+    priority integer
+) strict;
+
+create unique index fsm_partition_outbox_call
+    on fsm_partition_outbox (call_id);
+
+create index fsm_partition_outbox_line
+    on fsm_partition_outbox (machine, key, outbox_id);
+
+create index fsm_partition_outbox_due
+    on fsm_partition_outbox (partition, due_at);
+
 -- Ends and errors of children that their parents have not been told yet.
 create table fsm_child_events (
     child_event_id integer not null primary key,

@@ -2,7 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::rows::{ChildEvent, FileVersion, InLine, KnownCall, Locked, Locks, OpenChildren, Put, RowSnapshot, SenderNote, Target, Unsent};
+use super::rows::{
+    ChildEvent, FileVersion, InLine, KnownCall, Locked, Locks, OpenChildren, Put, RowSnapshot, SenderNote, Target, ToPartition, Unsent,
+};
 use super::written::Written;
 use crate::call::Attempt;
 use crate::changes::{Changes, Request, Waiting};
@@ -77,6 +79,9 @@ pub trait Database: Send {
     /// Adds the events to the outbox, in this order.
     fn put_in_outbox(&mut self, events: &[Put<'_>], now: Timestamp) -> impl Future<Output = Answer<(), Self>> + Send;
 
+    /// Adds the events to the outbox of this partition, in this order. They are for instances of other partitions.
+    fn put_in_partition_outbox(&mut self, events: &[ToPartition<'_>], now: Timestamp) -> impl Future<Output = Answer<(), Self>> + Send;
+
     /// Deletes the events from the outbox. Returns `false` if another process has delivered one of them.
     fn take_from_outbox(&mut self, calls: &[CallId]) -> impl Future<Output = Answer<bool, Self>> + Send;
 
@@ -85,6 +90,9 @@ pub trait Database: Send {
 
     /// Cancels delayed sends. One that is missing in the result was delivered, is being delivered, or never existed.
     fn unsend(&mut self, sends: &[CallId], now: Timestamp) -> impl Future<Output = Answer<HashMap<CallId, Unsent>, Self>> + Send;
+
+    /// Cancels delayed sends to instances of other partitions. One that is missing in the result was delivered, is being delivered, or never existed.
+    fn unsend_to_partitions(&mut self, sends: &[CallId]) -> impl Future<Output = Answer<HashMap<CallId, Unsent>, Self>> + Send;
 
     /// Adds notes to the histories of senders. A sender that was deleted gets none.
     fn note_senders(&mut self, notes: &[SenderNote], now: Timestamp) -> impl Future<Output = Answer<(), Self>> + Send;

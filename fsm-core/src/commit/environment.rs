@@ -22,6 +22,17 @@ pub trait Environment: Sync {
     /// The error for an instance that does not exist.
     fn not_found(&self, target: &InstanceKey) -> Self::Refused;
 
+    /// The number of the partition that has the instance with this key, if it is not the one of this commit. `None` for all keys on a database
+    /// without partitions.
+    fn partition_elsewhere(&self, _key: &str) -> Option<u32> {
+        None
+    }
+
+    /// True if the database has partitions.
+    fn has_partitions(&self) -> bool {
+        false
+    }
+
     /// Takes a free slot for a new call, unless calls that come first are known to wait.
     fn slot_for_new_call(&self, machine: &str, priority: Priority) -> Option<Self::Slot>;
 

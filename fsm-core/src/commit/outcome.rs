@@ -37,6 +37,8 @@ pub struct CommitOutcome<E: Environment> {
     pub refused: Option<Problem>,
     /// Events wait in the outbox after this request.
     pub has_line: bool,
+    /// Events for instances of other partitions wait in the outbox of this partition after this request.
+    pub has_event_elsewhere: bool,
     /// The instances whose children are to be looked at, because one was started.
     pub families: Vec<InstanceId>,
     /// The request was decided on an outdated row and nothing of it was written. It is decided again, under locks.
@@ -162,6 +164,7 @@ impl<E: Environment> CommitOutcome<E> {
             rejected: Vec::new(),
             refused: None,
             has_line: false,
+            has_event_elsewhere: false,
             families: Vec::new(),
             is_stale: false,
             locked: Vec::new(),

@@ -136,6 +136,17 @@ pub struct Put<'a> {
     pub due_at: Option<Timestamp>,
 }
 
+/// An event that is added to the outbox of the partition, because its receiver belongs to another one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToPartition<'a> {
+    /// The number of the receiver's partition.
+    pub partition: u32,
+    /// The instance whose verb sent it.
+    pub sender: InstanceId,
+    /// The event and its receiver.
+    pub outgoing: &'a Outgoing,
+}
+
 /// An event in the outbox.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InLine {

@@ -9,7 +9,8 @@ use fsm_core::changes::{Changes, Note, NoteKind, Request as Dedup, Waiting};
 use fsm_core::commit::database::Database;
 use fsm_core::commit::request::RequestKind;
 use fsm_core::commit::rows::{
-    ChildEvent, FileVersion, InLine, KnownCall, Locked, Locks, OpenChildren, Put, RowSnapshot, RowVersion, SenderNote, Target, Unsent,
+    ChildEvent, FileVersion, InLine, KnownCall, Locked, Locks, OpenChildren, Put, RowSnapshot, RowVersion, SenderNote, Target, ToPartition,
+    Unsent,
 };
 use fsm_core::commit::written::Written;
 use fsm_core::decide::inbox::Inbox;
@@ -280,6 +281,10 @@ impl Database for ModelDatabase {
         Ok(())
     }
 
+    async fn put_in_partition_outbox(&mut self, events: &[ToPartition<'_>], _now: Timestamp) -> Result<(), Stop> {
+        unreachable!("the model has one partition, and {} events are for another", events.len())
+    }
+
     async fn take_from_outbox(&mut self, calls: &[CallId]) -> Result<bool, Stop> {
         let is_blind = self.variant == Variant::OutboxDeliversTwice;
         let take = |model: &mut Model, _: &mut Shared| {
@@ -302,6 +307,10 @@ impl Database for ModelDatabase {
     }
 
     async fn unsend(&mut self, _sends: &[CallId], _now: Timestamp) -> Result<HashMap<CallId, Unsent>, Stop> {
+        Ok(HashMap::new())
+    }
+
+    async fn unsend_to_partitions(&mut self, _sends: &[CallId]) -> Result<HashMap<CallId, Unsent>, Stop> {
         Ok(HashMap::new())
     }
 

@@ -43,6 +43,9 @@ impl Engine {
         if commit_outcome.has_line {
             self.has_line.notify_one();
         }
+        if commit_outcome.has_event_elsewhere {
+            self.has_event_elsewhere.notify_one();
+        }
         if let Some(due_at) = commit_outcome.due_at {
             self.wake_up.due(due_at);
             self.notify(due_at);

@@ -36,6 +36,14 @@ impl Environment for Engine {
         Error::not_found(&target.machine, &target.key)
     }
 
+    fn partition_elsewhere(&self, key: &str) -> Option<u32> {
+        self.partition?.elsewhere(key)
+    }
+
+    fn has_partitions(&self) -> bool {
+        self.partition.is_some()
+    }
+
     fn slot_for_new_call(&self, machine: &str, priority: Priority) -> Option<OwnedSemaphorePermit> {
         if self.work.as_ref()?.shares.admits(machine, priority) { self.free_slot() } else { None }
     }

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use super::priority_queue::PriorityQueue;
 use super::request::{Number, Request};
-use crate::error::{Error, Kind};
+use crate::error::Error;
 use crate::guard;
 
 /// A commit that takes longer than this may hang. Other requests no longer wait for it to end in order to form a larger batch.
@@ -38,7 +38,7 @@ impl Queue {
         let mut state = self.state();
         if state.is_closed {
             drop(state);
-            return request.answer(Err(crate::error::Kind::Stopping.into()));
+            return request.answer(Err(Error::stopping()));
         }
         state.priority_queue.put(request);
         drop(state);
@@ -50,7 +50,7 @@ impl Queue {
         let mut state = self.state();
         if state.is_abandoned {
             drop(state);
-            return request.answer(Err(crate::error::Kind::Stopping.into()));
+            return request.answer(Err(Error::stopping()));
         }
         if wait.is_zero() {
             state.priority_queue.put(request);
@@ -180,13 +180,13 @@ impl Queue {
             (state.is_closed, state.is_abandoned) = (true, true);
             std::mem::take(&mut state.priority_queue).into_all().collect::<Vec<_>>()
         };
-        left.into_iter().for_each(|request| request.answer(Err(crate::error::Kind::Stopping.into())));
+        left.into_iter().for_each(|request| request.answer(Err(Error::stopping())));
         self.wake.notify_one();
     }
 
     /// The error for a request that gets no answer: the process stops, or a panic dropped the answer's sender.
     pub(crate) fn unanswered(&self) -> Error {
-        if self.state().is_closed { Kind::Stopping.into() } else { StoreError::Interrupted.into() }
+        if self.state().is_closed { Error::stopping() } else { StoreError::Interrupted.into() }
     }
 
     /// Returns true if no request waits and no batch is in flight.

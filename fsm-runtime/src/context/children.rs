@@ -70,6 +70,13 @@ impl<V> Ctx<'_, V> {
         let (machine, environment) = (M::NAME.to_owned(), &self.running.environment);
         encode::check_key(key)?;
         environment.check_served(M::NAME)?;
+        if let Some(there) = environment.partition.and_then(|here| here.elsewhere(key)) {
+            let key = key.escape_debug();
+            return Err(Error::input(format!(
+                "the child `{machine}` `{key}` belongs to partition {there}, and children are in the partition of their parent; give both keys \
+                 the same tag, as in `{{tenant}}-…`"
+            )));
+        }
         if !M::ENTRY.edges.iter().any(|edge| edge.from.is_none() && edge.verb.event == E::EVENT) {
             let starts: Vec<_> =
                 M::ENTRY.edges.iter().filter(|edge| edge.from.is_none()).map(|edge| format!("`{}`", edge.verb.event)).collect();

@@ -83,16 +83,7 @@ impl<V> Ctx<'_, V> {
         let event = Event { name: E::EVENT.to_owned(), payload };
         let id = CallId(Uuid::now_v7());
         let now = self.running.environment.clock.now();
-        let outgoing = Outgoing {
-            id,
-            machine: M::NAME.to_owned(),
-            key: key.to_owned(),
-            event,
-            deliver_at: None,
-            is_required: false,
-            search,
-            priority: Priority::Normal,
-        };
+        let outgoing = Outgoing { search, ..Outgoing::new(id, M::NAME, key, event) };
         let sends = &mut self.running.verb_requests.sends;
         sends.push(outgoing);
         Ok(OutgoingEvent { outgoing: sends.last_mut().expect("it was added just now"), now })

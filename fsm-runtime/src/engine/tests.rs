@@ -18,7 +18,12 @@ async fn a_process_measures_the_time_on_each_new_connection_and_on_no_other() {
     let store = Store::open(Settings::new(fresh.url())).await.unwrap();
     let catalog = Catalog::new(&[], false).unwrap();
     // A process without work, like a client.
-    let engine = Engine::new(OpenDatabase { store, clock: Clock::database(), partition: None }, catalog, (Limits::default(), DataProtection::default()), None);
+    let engine = Engine::new(
+        OpenDatabase { store, clock: Clock::database(), partition: None },
+        catalog,
+        (Limits::default(), DataProtection::default()),
+        None,
+    );
     let mut first = engine.engine_reader().await.unwrap();
     let number = first.number();
     assert!(!engine.clock.is_due(number), "it was measured on this one");

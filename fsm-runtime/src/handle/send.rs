@@ -17,6 +17,7 @@ use fsm_core::time::Timestamp;
 use fsm_core::trace::TraceContext;
 use fsm_store::conn::Conn;
 use fsm_store::held;
+use fsm_store::partitions;
 #[cfg(feature = "sqlite")]
 use fsm_store::sqlite::savepoint::Savepoint;
 use tracing::Instrument;
@@ -248,6 +249,16 @@ impl SendInTransaction<'_> {
         }
         engine.store.may_begin_calls().await?;
         engine.store.adopt(&mut self.conn);
+        if let Some(partition) = engine.partition
+            && !partitions::is_on(&mut self.conn, partition).await?
+        {
+            let (key, number) = (self.sending.target.key.escape_debug(), partition.number());
+            let schema = engine.store.schema().unwrap_or_default();
+            return Err(Error::input(format!(
+                "`{key}` belongs to partition {number}, and the transaction is not on it: connect to its server, and `set local search_path to \
+                 {schema}` in the transaction"
+            )));
+        }
         let span = self.sending.span();
         let (target, kind, trace) = span.in_scope(|| self.sending.into_request())?;
         let request = Request::new(target, kind, None).traced(trace);

@@ -115,10 +115,7 @@ enum InFlightCommit {
 }
 
 impl<'i> SendMany<'i> {
-    pub(super) fn new(
-        client_guard: Option<Arc<ClientGuard>>,
-        items: impl Iterator<Item = SendRequest> + Send + 'i,
-    ) -> SendMany<'i> {
+    pub(super) fn new(client_guard: Option<Arc<ClientGuard>>, items: impl Iterator<Item = SendRequest> + Send + 'i) -> SendMany<'i> {
         SendMany { _client_guard: client_guard, items: Box::new(items), under_way: VecDeque::new(), has_more: true }
     }
 

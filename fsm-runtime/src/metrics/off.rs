@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use fsm_core::partition::Partition;
+
 use super::measured::{AttemptOutcome, Backlog, Sizes};
 
 /// The metrics of one verb of a machine.
@@ -27,16 +29,16 @@ impl VerbMetrics {
 
 pub(crate) fn describe() {}
 
-pub(crate) fn running(_attempts: usize, _slots: usize) {}
+pub(crate) fn running(_partition: Option<Partition>, _attempts: usize, _slots: usize) {}
 
 pub(crate) fn lease_renewal(_is_renewed: bool) {}
 
 pub(crate) fn commit(_requests: usize, _took: Duration) {}
 
-pub(crate) fn backlog(_machine: &str, _backlog: &Backlog) {}
+pub(crate) fn backlog(_partition: Option<Partition>, _machine: &str, _backlog: &Backlog) {}
 
 pub(crate) fn limit(_name: &str, _running: u32, _waiting: u32) {}
 
-pub(crate) fn sizes(_machine: &str, _sizes: &Sizes) {}
+pub(crate) fn sizes(_partition: Option<Partition>, _machine: &str, _sizes: &Sizes) {}
 
-pub(crate) fn workers(_alive: usize) {}
+pub(crate) fn workers(_partition: Option<Partition>, _alive: usize) {}

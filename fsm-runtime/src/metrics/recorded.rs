@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use metrics::{Counter, Histogram, Unit, counter, gauge, histogram};
+use fsm_core::partition::Partition;
+use metrics::{Counter, Histogram, Label, Unit, counter, gauge, histogram};
 
 use super::measured::{AttemptOutcome, Backlog, Sizes};
 use super::names::{MetricKind, NAMES};
@@ -88,10 +89,16 @@ pub(crate) fn describe() {
     gauge!("fsm_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
 }
 
+/// The labels of a gauge of one database. On a database with partitions, each has its own.
+fn labels(partition: Option<Partition>, others: &[(&'static str, &str)]) -> Vec<Label> {
+    let partition = partition.map(|partition| Label::new("partition", partition.number().to_string()));
+    others.iter().map(|(name, value)| Label::new(*name, (*value).to_owned())).chain(partition).collect()
+}
+
 /// The attempts that run in this process, and how many may.
-pub(crate) fn running(attempts: usize, slots: usize) {
-    gauge!("fsm_worker_running").set(attempts as f64);
-    gauge!("fsm_worker_slots").set(slots as f64);
+pub(crate) fn running(partition: Option<Partition>, attempts: usize, slots: usize) {
+    gauge!("fsm_worker_running", labels(partition, &[])).set(attempts as f64);
+    gauge!("fsm_worker_slots", labels(partition, &[])).set(slots as f64);
 }
 
 /// This process sent a heartbeat, or could not.
@@ -106,9 +113,10 @@ pub(crate) fn commit(requests: usize, took: Duration) {
 }
 
 /// The calls of a machine that are due.
-pub(crate) fn backlog(machine: &str, backlog: &Backlog) {
-    gauge!("fsm_due_calls", "machine" => machine.to_owned()).set(backlog.due_calls as f64);
-    gauge!("fsm_oldest_due_seconds", "machine" => machine.to_owned()).set(backlog.oldest_due.as_secs_f64());
+pub(crate) fn backlog(partition: Option<Partition>, machine: &str, backlog: &Backlog) {
+    let labels = labels(partition, &[("machine", machine)]);
+    gauge!("fsm_due_calls", labels.clone()).set(backlog.due_calls as f64);
+    gauge!("fsm_oldest_due_seconds", labels).set(backlog.oldest_due.as_secs_f64());
 }
 
 /// The calls that run under a limit, and those that wait for it.
@@ -118,15 +126,16 @@ pub(crate) fn limit(name: &str, running: u32, waiting: u32) {
 }
 
 /// The instances and waiting events of a machine.
-pub(crate) fn sizes(machine: &str, sizes: &Sizes) {
+pub(crate) fn sizes(partition: Option<Partition>, machine: &str, sizes: &Sizes) {
     for (status, instances) in &sizes.instances {
-        gauge!("fsm_instances", "machine" => machine.to_owned(), "status" => status.to_string()).set(*instances as f64);
+        gauge!("fsm_instances", labels(partition, &[("machine", machine), ("status", status.as_str())])).set(*instances as f64);
     }
-    gauge!("fsm_inbox_events", "machine" => machine.to_owned()).set(sizes.inbox_events as f64);
-    gauge!("fsm_outbox_events", "machine" => machine.to_owned()).set(sizes.outbox_events as f64);
+    let labels = labels(partition, &[("machine", machine)]);
+    gauge!("fsm_inbox_events", labels.clone()).set(sizes.inbox_events as f64);
+    gauge!("fsm_outbox_events", labels).set(sizes.outbox_events as f64);
 }
 
 /// The worker sessions of the database whose lease has not ended.
-pub(crate) fn workers(alive: usize) {
-    gauge!("fsm_workers").set(alive as f64);
+pub(crate) fn workers(partition: Option<Partition>, alive: usize) {
+    gauge!("fsm_workers", labels(partition, &[])).set(alive as f64);
 }

@@ -136,6 +136,9 @@ fn start_work(engine: &Arc<Engine>) -> Result<(), Error> {
     engine.keep_running("finder", Engine::find_loop);
     engine.keep_running("sweeper", Engine::sweep_loop);
     engine.keep_running("outbox", Engine::outbox_loop);
+    if engine.partition.is_some() {
+        engine.keep_running("partition outbox", Engine::partition_outbox_loop);
+    }
     engine.keep_running("families", Engine::families_loop);
     engine.keep_running("progress", Engine::progress_loop);
     if !work.schedules.is_empty() {

@@ -5,13 +5,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fsm_core::commit::rows::ToPartition;
 use fsm_core::decide::schedule::{Step, step};
+use fsm_core::ids::{CallId, InstanceId};
+use fsm_core::outcome::{Event, Outgoing};
 use fsm_core::time::Timestamp;
+use fsm_store::partition_outbox;
 use fsm_store::schedules::{self, ScheduleRow};
 use fsm_store::tx::Tx;
+use uuid::Uuid;
 
 use super::declaring::{self, RENEWED_EVERY};
 use super::{EventToSend, Planned};
+use crate::data_protection::Owner;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
 use crate::failing::longest;
@@ -220,6 +226,7 @@ impl Engine {
             tracing::debug!(schedule = name, moment = %at, machine = planned.machine, key = event.key, "a schedule sent its event");
             let now = self.clock.now();
             self.wake_up.due(now);
+            self.has_event_elsewhere.notify_one();
             self.notify(now);
         }
         Ok(Ended::Written(next))
@@ -234,6 +241,9 @@ impl Engine {
         at: Timestamp,
         is_request: bool,
     ) -> Result<(), Error> {
+        if let Some(partition) = self.partition.and_then(|here| here.elsewhere(&event.key)) {
+            return self.send_to_partition_outbox(tx, planned, event, partition).await;
+        }
         let kind = if is_request { "request" } else { "moment" };
         let dedup = format!("schedule {} {kind} {at}", planned.name);
         let request = SendRequest::new(Arc::clone(self), None, planned.machine, &event.key, event.event, Ok(event.payload.clone()));
@@ -242,6 +252,19 @@ impl Engine {
             Err(error) if error.is_conflict() => Ok(()),
             sent => sent.map(drop),
         }
+    }
+
+    /// Adds the event to the outbox of this partition, in the transaction that moves the schedule on.
+    async fn send_to_partition_outbox(&self, tx: &mut Tx, planned: &Planned, event: &EventToSend, partition: u32) -> Result<(), Error> {
+        let (id, owner) = (CallId(Uuid::now_v7()), Owner { machine: planned.machine, key: &event.key });
+        let payload = self.data_protection.encrypt(&owner.payload(id), event.payload.clone());
+        let payload =
+            payload.map_err(|why| Error::other(ErrorKind::Codec, format!("the event `{}` cannot be stored: {why}", event.event)))?;
+        let outgoing = Outgoing::new(id, planned.machine, &event.key, Event { name: event.event.to_owned(), payload });
+        // No instance sent it, so that a refusal is only logged.
+        let sender = InstanceId(Uuid::nil());
+        partition_outbox::put(&mut tx.conn(), &[ToPartition { partition, sender, outgoing: &outgoing }], self.clock.now()).await?;
+        Ok(())
     }
 }
 

@@ -125,6 +125,7 @@ impl Engine {
             machine: Arc::clone(&known.machine),
             events: Arc::clone(&known.events),
             served: Arc::clone(&self.catalog.names),
+            partition: self.partition,
             has_progress: self.work.as_ref().map(|work| Arc::clone(&work.progress)).unwrap_or_default(),
         }
     }

@@ -17,7 +17,7 @@ pub struct Table {
 
 /// The tables in the order of their references. The tables of workers, session logs, reachable time and migrations belong to one database
 /// and are not transferred.
-pub const TABLES: [Table; 15] = [
+pub const TABLES: [Table; 16] = [
     Table {
         name: "machines",
         key: &["text", "text"],
@@ -202,6 +202,28 @@ pub const TABLES: [Table; 15] = [
             "sender uuid, machine text, key text, call_id uuid, event text, payload bytea, created_at bigint, due_at bigint, tries bigint, priority bigint",
             "
             insert into fsm_outbox (sender, machine, key, call_id, event, payload, created_at, due_at, tries, priority)
+            select *
+            from w",
+        ),
+    },
+    Table {
+        name: "partition_outbox",
+        key: &["bigint"],
+        page: same(
+            "
+            select x.partition, x.sender, x.machine, x.key, x.call_id, x.event, x.payload, x.created_at, x.deliver_at, x.due_at, x.tries, x.priority,
+                x.outbox_id
+            from fsm_partition_outbox x
+            where x.outbox_id > $3 and (cast($1 as text) is null or x.machine = $1)
+            order by x.outbox_id
+            limit $2",
+        ),
+        insert: many(
+            "partition bigint, sender uuid, machine text, key text, call_id uuid, event text, payload bytea, created_at bigint, deliver_at bigint, \
+             due_at bigint, tries bigint, priority bigint",
+            "
+            insert into fsm_partition_outbox
+                (partition, sender, machine, key, call_id, event, payload, created_at, deliver_at, due_at, tries, priority)
             select *
             from w",
         ),

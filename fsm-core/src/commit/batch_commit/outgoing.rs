@@ -12,7 +12,7 @@ use crate::commit::environment::Environment;
 use crate::commit::instance_key::InstanceKey;
 use crate::commit::outcome::{CommitOutcome, RejectedEvent};
 use crate::commit::request::{Reply, Report, Request, RequestKind};
-use crate::commit::rows::{Put, SenderNote, Target, Unsent};
+use crate::commit::rows::{Put, SenderNote, Target, ToPartition, Unsent};
 use crate::decide::fire::rejected;
 use crate::decide::inbox::NeedsMoreRows;
 use crate::decide::outbox::{Delivery, InboxUnread, Outbound, backoff, deliver_in_order, refused_required};
@@ -33,6 +33,8 @@ struct OutgoingRows<'b> {
     lines: HashSet<(String, String)>,
     /// The events that wait in the outbox.
     waiting: Vec<Put<'b>>,
+    /// The events for instances of other partitions.
+    elsewhere: Vec<ToPartition<'b>>,
     /// The notes in the histories of the senders.
     notes: Vec<SenderNote>,
     /// The trace contexts of the events that wait.
@@ -59,6 +61,7 @@ impl<E: Environment> BatchCommit<'_, E> {
         }
         let not_started = self.child_that_cannot_start(batch_snapshot, report, changes);
         let refused = not_started.map(|refusal| format!("a child cannot be started: {refusal}"));
+        let refused = refused.or_else(|| self.required_elsewhere(report));
         let refusal = loop {
             match self.refused_required(batch_snapshot, report, changes) {
                 Ok(refusal) => break refusal,
@@ -88,9 +91,24 @@ impl<E: Environment> BatchCommit<'_, E> {
         Ok(failed)
     }
 
+    /// Why a required event cannot be sent: the receiver's answer is known only after this commit if it belongs to another partition.
+    fn required_elsewhere(&self, report: &Report) -> Option<String> {
+        let mut required = report.outcome.sends().iter().filter(|outgoing| outgoing.is_required);
+        let (outgoing, partition) = required.find_map(|outgoing| Some((outgoing, self.environment.partition_elsewhere(&outgoing.key)?)))?;
+        let Outgoing { machine, key, event, .. } = outgoing;
+        let (key, event) = (key.escape_debug(), &event.name);
+        Some(format!(
+            "the event `{event}` to `{machine}` `{key}` is required, and the receiver belongs to partition {partition}: only a receiver in the \
+             same partition can refuse it in this commit; give both keys the same tag, as in `{{tenant}}-…`"
+        ))
+    }
+
     fn refused_required(&self, batch_snapshot: &BatchSnapshot, report: &Report, changes: &Changes) -> Result<Option<Refusal>, InboxUnread> {
         let all = in_order(report.outcome.sends().iter().map(|outgoing| (0, outgoing)));
         let all = all.into_iter().filter_map(|(_, outgoing)| {
+            if self.environment.partition_elsewhere(&outgoing.key).is_some() {
+                return None;
+            }
             let machine = self.environment.machine(&outgoing.machine).ok()?;
             let mut receiver = batch_snapshot.snapshot(&InstanceKey::new(&outgoing.machine, &outgoing.key)).clone();
             if receiver.is_new
@@ -122,15 +140,40 @@ impl<E: Environment> BatchCommit<'_, E> {
         }
         let receivers: HashSet<_> = all.iter().map(|(_, sent)| Target { machine: &sent.machine, key: &sent.key }).collect();
         let lines = db.lines(&receivers.into_iter().collect::<Vec<_>>()).await?;
-        let mut rows = OutgoingRows { lines, waiting: Vec::new(), notes: Vec::new(), traces: Vec::new() };
+        let mut rows = OutgoingRows { lines, waiting: Vec::new(), elsewhere: Vec::new(), notes: Vec::new(), traces: Vec::new() };
         // No two requests of a batch touch the same receiver, so all events for one receiver have the same sender.
         for to_one in all.chunk_by(|(_, one), (_, other)| (&one.machine, &one.key) == (&other.machine, &other.key)) {
-            let place = to_one[0].0;
-            self.send_to_one(db, batch_snapshot, batch[place], to_one, &mut rows, &mut commit_outcomes[place]).await?;
+            let (place, first) = to_one[0];
+            let commit_outcome = &mut commit_outcomes[place];
+            match self.environment.partition_elsewhere(&first.key) {
+                Some(partition) => self.send_elsewhere(batch_snapshot, batch[place], partition, to_one, &mut rows, commit_outcome),
+                None => self.send_to_one(db, batch_snapshot, batch[place], to_one, &mut rows, commit_outcome).await?,
+            }
         }
         db.put_in_outbox(&rows.waiting, self.now).await?;
+        if !rows.elsewhere.is_empty() {
+            db.put_in_partition_outbox(&rows.elsewhere, self.now).await?;
+        }
         db.put_traces(&rows.traces).await?;
         db.note_senders(&rows.notes, self.now).await
+    }
+
+    /// Adds the events of one sender to a receiver in another partition to `rows`. A worker delivers them after this commit.
+    fn send_elsewhere<'b>(
+        &self,
+        batch_snapshot: &BatchSnapshot,
+        request: &Request,
+        partition: u32,
+        to_one: &[Sent<'b>],
+        rows: &mut OutgoingRows<'b>,
+        commit_outcome: &mut CommitOutcome<E>,
+    ) {
+        let (sender, trace) = (batch_snapshot.snapshot(&request.target).instance.id, trace_of(request));
+        for (_, outgoing) in to_one {
+            rows.elsewhere.push(ToPartition { partition, sender, outgoing });
+            rows.traces.extend(trace.map(|trace| (outgoing.id, sender, trace.clone())));
+        }
+        commit_outcome.has_event_elsewhere = true;
     }
 
     /// Delivers the events of one sender to one receiver. The rows of those that wait or are refused are added to `rows`.
@@ -242,7 +285,10 @@ impl<E: Environment> BatchCommit<'_, E> {
         let mut calls: Vec<_> = all.iter().map(|(_, call)| *call).collect();
         calls.sort();
         calls.dedup();
-        let unsent = db.unsend(&calls, self.now).await?;
+        let mut unsent = db.unsend(&calls, self.now).await?;
+        if self.environment.has_partitions() {
+            unsent.extend(db.unsend_to_partitions(&calls).await?);
+        }
         let mut notes = Vec::with_capacity(all.len());
         for (place, call) in all {
             let commit_outcome = &mut commit_outcomes[place];

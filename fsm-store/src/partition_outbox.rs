@@ -1,0 +1,168 @@
+//! The outbox of a partition: events that verbs sent to instances of other partitions, until those partitions have taken them.
+
+use std::collections::HashMap;
+
+use fsm_core::commit::rows::{SenderNote, Target, ToPartition, Unsent};
+use fsm_core::ids::{CallId, InstanceId};
+use fsm_core::outcome::Event;
+use fsm_core::priority::Priority;
+use fsm_core::time::Timestamp;
+
+use super::conn::Conn;
+use super::error::Result;
+use super::open::Store;
+use super::outbox;
+use super::rows::Row;
+use super::sql;
+use super::values::values;
+
+/// An event for an instance of another partition.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WaitingEvent {
+    /// The number of its row.
+    pub number: i64,
+    /// The id of the call that it becomes.
+    pub call: CallId,
+    /// The event.
+    pub event: Event,
+    /// The instance whose verb sent it.
+    pub sender: InstanceId,
+    /// The time of the next delivery.
+    pub due_at: Timestamp,
+    /// The number of deliveries in a row that failed.
+    pub tries: u32,
+    /// The priority of the call.
+    pub priority: Priority,
+}
+
+/// The events for one receiver that one process delivers now. It has them until the claim ends.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClaimedLine {
+    /// The receiver's machine.
+    pub machine: String,
+    /// The receiver's key.
+    pub key: String,
+    /// The events, in order. There is at least one.
+    pub events: Vec<WaitingEvent>,
+    /// The end of the claim.
+    until: Timestamp,
+}
+
+/// The next delivery of what is left of a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Again {
+    /// The time of the next delivery.
+    pub due_at: Timestamp,
+    /// The number of deliveries in a row that failed.
+    pub tries: u32,
+}
+
+/// Adds the events, in this order.
+pub async fn put(conn: &mut Conn<'_>, events: &[ToPartition<'_>], now: Timestamp) -> Result<()> {
+    let rows = events.iter().enumerate().map(|(place, ToPartition { partition, sender, outgoing })| {
+        values![
+            place as i64,
+            i64::from(*partition),
+            sender.0,
+            outgoing.machine.as_str(),
+            outgoing.key.as_str(),
+            outgoing.id.0,
+            outgoing.event.name.as_str(),
+            outgoing.event.payload.as_slice(),
+            now.as_micros(),
+            outgoing.deliver_at.map(Timestamp::as_micros),
+            outgoing.deliver_at.unwrap_or(now).as_micros(),
+            outgoing.priority.number(),
+        ]
+    });
+    conn.put(&sql::PARTITION_OUTBOX_PUT, rows.collect()).await
+}
+
+/// The numbers of the partitions, of this many, for which events wait, each with the time of the first delivery.
+pub async fn targets(conn: &mut Conn<'_>, partitions: u32) -> Result<Vec<(u32, Timestamp)>> {
+    let rows = conn.rows(&sql::PARTITION_OUTBOX_TARGETS, &values![i64::from(partitions)]).await?;
+    rows.iter().map(|row| Ok((u32::try_from(row.get::<i64>(0)?).unwrap_or(u32::MAX), row.time(1)?))).collect()
+}
+
+/// The machines and keys of receivers in this partition for which events are due. The first `limit` events are read.
+pub async fn due(conn: &mut Conn<'_>, partition: u32, now: Timestamp, limit: u32) -> Result<Vec<(String, String)>> {
+    let rows = conn.rows(&sql::PARTITION_OUTBOX_DUE, &values![i64::from(partition), now.as_micros(), i64::from(limit)]).await?;
+    let mut receivers = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let receiver = (row.get(0)?, row.get(1)?);
+        if !receivers.contains(&receiver) {
+            receivers.push(receiver);
+        }
+    }
+    Ok(receivers)
+}
+
+/// Claims the events for a receiver, at most `limit`, until a time. `None` if another process has them, or if they are to be tried later: events that
+/// came after them then wait with them.
+pub async fn claim(store: &Store, receiver: Target<'_>, now: Timestamp, until: Timestamp, limit: u32) -> Result<Option<ClaimedLine>> {
+    let mut tx = store.begin().await?;
+    let mut conn = tx.conn();
+    let Target { machine, key } = receiver;
+    let rows = conn.rows(&sql::PARTITION_OUTBOX_LINE, &values![machine, key, now.as_micros(), i64::from(limit)]).await?;
+    let events = rows.iter().map(waiting).collect::<Result<Vec<_>>>()?;
+    let Some(first) = events.first() else { return tx.rollback().await.map(|()| None) };
+    let is_due = first.due_at <= now;
+    // Locks the first event, so that no claim of it ends meanwhile.
+    let is_there = has(&mut conn, first.number, first.due_at, if is_due { until } else { first.due_at }).await?;
+    if is_there && !is_due {
+        postpone(&mut conn, receiver, now, Again { due_at: first.due_at, tries: first.tries }).await?;
+    }
+    tx.commit().await?;
+    Ok((is_there && is_due).then(|| ClaimedLine { machine: machine.to_owned(), key: key.to_owned(), events, until }))
+}
+
+/// Ends a claim: deletes the events that were delivered, adds notes to the histories of their senders, and sets the next delivery of the others.
+/// Returns `false`, and changes nothing, if the claim had ended and another process has claimed the line.
+pub async fn finish(
+    store: &Store,
+    line: &ClaimedLine,
+    delivered: &[CallId],
+    notes: &[SenderNote],
+    again: Again,
+    now: Timestamp,
+) -> Result<bool> {
+    let mut tx = store.begin().await?;
+    let mut conn = tx.conn();
+    let Some(first) = line.events.first() else { return tx.rollback().await.map(|()| false) };
+    // Locks the first event and checks that nobody else has claimed it.
+    if !has(&mut conn, first.number, line.until, line.until).await? {
+        return tx.rollback().await.map(|()| false);
+    }
+    conn.put(&sql::PARTITION_OUTBOX_TAKE, delivered.iter().map(|call| values![call.0]).collect()).await?;
+    outbox::note(&mut conn, notes, now).await?;
+    postpone(&mut conn, Target { machine: &line.machine, key: &line.key }, now, again).await?;
+    tx.commit().await.map(|()| true)
+}
+
+/// Cancels delayed events. An event that is missing in the result was delivered, is being delivered, or never existed.
+pub async fn unsend(conn: &mut Conn<'_>, sends: &[CallId]) -> Result<HashMap<CallId, Unsent>> {
+    let rows = conn.batch(&sql::PARTITION_OUTBOX_UNSEND, sends.iter().map(|send| values![send.0]).collect()).await?;
+    rows.iter().map(|row| Ok((row.call_id(0)?, Unsent { receiver: Some((row.get(1)?, row.get(2)?)), event: row.get(3)? }))).collect()
+}
+
+async fn has(conn: &mut Conn<'_>, number: i64, due_at: Timestamp, until: Timestamp) -> Result<bool> {
+    let values = values![number, due_at.as_micros(), until.as_micros()];
+    Ok(!conn.rows(&sql::PARTITION_OUTBOX_CLAIM, &values).await?.is_empty())
+}
+
+async fn postpone(conn: &mut Conn<'_>, receiver: Target<'_>, now: Timestamp, again: Again) -> Result<()> {
+    let values = values![receiver.machine, receiver.key, now.as_micros(), again.due_at.as_micros(), i64::from(again.tries)];
+    conn.rows(&sql::PARTITION_OUTBOX_POSTPONE, &values).await.map(drop)
+}
+
+fn waiting(row: &Row) -> Result<WaitingEvent> {
+    Ok(WaitingEvent {
+        number: row.get(0)?,
+        call: row.call_id(1)?,
+        event: Event { name: row.get(2)?, payload: row.get(3)? },
+        sender: InstanceId(row.get(4)?),
+        due_at: row.time(5)?,
+        tries: u32::try_from(row.get::<i64>(6)?).unwrap_or(u32::MAX),
+        priority: row.priority(7)?,
+    })
+}

@@ -1,0 +1,91 @@
+//! The outbox of a partition: events that verbs sent to instances of other partitions.
+
+use super::statement::{Many, Sql, many, same};
+
+/// Adds events, in the order of `place`.
+pub const PARTITION_OUTBOX_PUT: Many = Many {
+    columns: "place bigint, partition bigint, sender uuid, machine text, key text, call_id uuid, event text, payload bytea, created_at bigint, \
+              deliver_at bigint, due_at bigint, priority bigint",
+    sqlite: "
+        insert into fsm_partition_outbox
+            (partition, sender, machine, key, call_id, event, payload, created_at, deliver_at, due_at, tries, priority)
+        select w.partition, w.sender, w.machine, w.key, w.call_id, w.event, w.payload, w.created_at, w.deliver_at, w.due_at, 0, w.priority
+        from w",
+    postgres: "
+        insert into fsm_partition_outbox
+            (partition, sender, machine, key, call_id, event, payload, created_at, deliver_at, due_at, tries, priority)
+        select w.partition, w.sender, w.machine, w.key, w.call_id, w.event, w.payload, w.created_at, w.deliver_at, w.due_at, 0, w.priority
+        from w
+        order by w.place",
+};
+
+/// The partitions, of `$1`, for which events wait, each with the time of the first delivery. Uses the index of due events.
+pub const PARTITION_OUTBOX_TARGETS: Sql = same(
+    "
+    with recursive p (number, due_at) as (
+        select cast(0 as bigint), (select min(o.due_at) from fsm_partition_outbox o where o.partition = 0)
+        union all
+        select p.number + 1, (select min(o.due_at) from fsm_partition_outbox o where o.partition = p.number + 1)
+        from p
+        where p.number + 1 < $1
+    )
+    select p.number, p.due_at
+    from p
+    where p.due_at is not null",
+);
+
+/// The receivers in partition `$1` of the first `$3` events that are due at `$2`. Uses the index of due events.
+pub const PARTITION_OUTBOX_DUE: Sql = same(
+    "
+    select o.machine, o.key
+    from fsm_partition_outbox o
+    where o.partition = $1 and o.due_at <= $2
+    order by o.due_at
+    limit $3",
+);
+
+/// The first events, at most `$4`, for the receiver with machine `$1` and key `$2`, without those that are delayed beyond `$3`. Uses the index of
+/// lines.
+pub const PARTITION_OUTBOX_LINE: Sql = same(
+    "
+    select o.outbox_id, o.call_id, o.event, o.payload, o.sender, o.due_at, o.tries, o.priority
+    from fsm_partition_outbox o
+    where o.machine = $1 and o.key = $2 and (o.deliver_at is null or o.deliver_at <= $3)
+    order by o.outbox_id
+    limit $4",
+);
+
+/// Sets the next delivery of event `$1` to `$3` if it is `$2`, and returns a row then. Uses the primary key.
+pub const PARTITION_OUTBOX_CLAIM: Sql = same(
+    "
+    update fsm_partition_outbox
+    set due_at = $3
+    where outbox_id = $1 and due_at = $2
+    returning outbox_id",
+);
+
+/// Postpones the events for the receiver with machine `$1` and key `$2` to `$4`, after `$5` tries, without those that are delayed beyond `$3`. Uses
+/// the index of lines.
+pub const PARTITION_OUTBOX_POSTPONE: Sql = same(
+    "
+    update fsm_partition_outbox
+    set due_at = $4, tries = $5
+    where machine = $1 and key = $2 and (deliver_at is null or deliver_at <= $3) and due_at <> $4",
+);
+
+/// Deletes delivered events. Uses the index by call.
+pub const PARTITION_OUTBOX_TAKE: Many = many(
+    "call_id uuid",
+    "
+    delete from fsm_partition_outbox
+    where call_id in (select w.call_id from w)",
+);
+
+/// Deletes delayed events whose delivery has not begun, and returns them. Uses the index by call.
+pub const PARTITION_OUTBOX_UNSEND: Many = many(
+    "call_id uuid",
+    "
+    delete from fsm_partition_outbox
+    where call_id in (select w.call_id from w) and due_at = deliver_at
+    returning call_id, machine, key, event",
+);
