@@ -8,6 +8,9 @@
 -- Run it once the tables are there, as a superuser or as who owns them and may create roles, with the schema of the tables first in the
 -- search path; and again after each migration. It can be run as often as one likes.
 --
+-- On a database with partitions, run it for each partition, with the schema of the directory behind that of the partition:
+-- `set search_path = fsm_0000, public;`
+--
 -- A sender writes events, and nothing else: what it sends waits in the inbox or for its time until a worker takes it, and that worker alone says
 -- which verb runs. It may insert instances that have done nothing yet with their search fields, events, delayed events and dedup ids, and of
 -- an instance's row it may move the end of the inbox. Triggers check each of these rows when a sender commits. A person with a sender's password can send any event of
@@ -74,6 +77,23 @@ grant update (inbox_tail, updated_at, row_version) on fsm_instances to fsm_sende
 
 grant select on fsm_instances, fsm_async_calls, fsm_attempts, fsm_session_log, fsm_inbox, fsm_outbox, fsm_partition_outbox, fsm_child_events, fsm_timers, fsm_requests, fsm_search, fsm_once,
     fsm_history, fsm_workers, fsm_reachable_time, fsm_limit_values, fsm_schedules, fsm_traces to fsm_viewer;
+
+-- Everybody finds the partitions. Only a database with partitions has these tables.
+do $$
+declare
+    found regclass;
+    schema name;
+begin
+    foreach found in array array[to_regclass('fsm_partition'), to_regclass('fsm_partitions')] loop
+        if found is not null then
+            select n.nspname into schema from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = found;
+            execute format('grant usage on schema %I to fsm_owner, fsm_worker, fsm_sender, fsm_viewer', schema);
+            execute format('alter table %s owner to fsm_owner', found);
+            execute format('grant select on %s to fsm_worker, fsm_sender, fsm_viewer', found);
+        end if;
+    end loop;
+end
+$$;
 
 -- What a sender may write, checked when it commits, once all of it is there. The instance is locked, so that it stays as it was checked.
 

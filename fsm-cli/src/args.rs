@@ -2,6 +2,7 @@
 
 mod graph;
 mod limits;
+mod partitions;
 mod schedules;
 mod transfer;
 mod wanted;
@@ -16,6 +17,7 @@ pub use wanted::Wanted;
 
 pub use graph::{Format, Graph};
 pub use limits::{Limits, SetLimit};
+pub use partitions::{Init, Partitions};
 pub use schedules::{OnSchedule, OneSchedule, Schedules};
 pub use transfer::{Export, Import};
 
@@ -28,6 +30,9 @@ pub struct Args {
     /// `postgres://…`, `sqlite://…` or the path of a SQLite file [default: fsm.db]
     #[arg(long, short = 'd', global = true, env = "DATABASE_URL", hide_env_values = true, value_name = "URL|FILE")]
     pub database: Option<String>,
+    /// Use this partition of a database with partitions. Commands about one instance find its partition by the key
+    #[arg(long, global = true, value_name = "N")]
+    pub partition: Option<u32>,
     /// Hide the values of these JSON fields in all payloads and records
     #[arg(long, global = true, env = "FSM_REDACT", value_name = "FIELD,…", value_delimiter = ',')]
     pub redact: Vec<String>,
@@ -98,6 +103,9 @@ pub enum Command {
     /// Show or change the version of the tables
     #[command(subcommand)]
     Migrate(Migrate),
+    /// Create, list or check the partitions of a PostgreSQL database
+    #[command(subcommand)]
+    Partitions(Partitions),
     /// Write all rows of one machine, or of all, as lines of JSON
     Export(Export),
     /// Read the output of `fsm export` into a database that has no instances of its machines

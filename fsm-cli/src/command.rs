@@ -13,6 +13,7 @@ mod liveness;
 mod ls;
 mod machines;
 mod migrate;
+mod partitions;
 mod rejected;
 mod schedules;
 mod send;
@@ -47,7 +48,10 @@ pub async fn run(args: Args, mut opening: Opening, stage: &mut Stage<'_>) -> Res
     if !secrets.is_empty() {
         opening = opening.redact(move |shown| (shown.kind != RedactableKind::Error).then(|| redact::without(&secrets, shown.text)));
     }
-    let mut session = Session { stage, opening, is_json: args.json };
+    if let Some(number) = args.partition {
+        opening = opening.partition(number);
+    }
+    let mut session = Session { stage, opening, partition: args.partition, is_json: args.json };
     match args.command {
         Command::Machines => machines::run(&mut session).await,
         Command::Ls(ls) => ls::run(&mut session, ls).await,
@@ -71,6 +75,7 @@ pub async fn run(args: Args, mut opening: Opening, stage: &mut Stage<'_>) -> Res
         Command::Wait(wait) => wait::run(&mut session, &wait).await,
         Command::Stats(stats) => stats::run(&mut session, &stats).await,
         Command::Migrate(migrate) => migrate::run(&mut session, &migrate).await,
+        Command::Partitions(partitions) => partitions::run(&mut session, &partitions).await,
         Command::Export(export) => export::run(&mut session, &export).await,
         Command::Import(import) => import::run(&mut session, &import).await,
         Command::Completions { shell } => {

@@ -42,6 +42,23 @@ impl Problem {
     }
 }
 
+impl Problem {
+    /// The problem with the number of the partition that it is in.
+    pub fn of_partition(self, partition: Option<u32>) -> Problem {
+        let Some(number) = partition else { return self };
+        let with = |text| format!("partition {number}: {text}");
+        match self {
+            Problem::Failed(text) => Problem::Failed(with(text)),
+            Problem::Usage(text) => Problem::Usage(with(text)),
+            Problem::NotFound(text) => Problem::NotFound(with(text)),
+            Problem::Refused(text) => Problem::Refused(with(text)),
+            Problem::Conflict(text) => Problem::Conflict(with(text)),
+            Problem::Database(text) => Problem::Database(with(text)),
+            Problem::InError | Problem::Unheard => self,
+        }
+    }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

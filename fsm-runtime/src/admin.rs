@@ -5,24 +5,24 @@ pub mod checkup;
 pub mod groups;
 pub mod limits;
 pub mod look;
+mod opening;
+pub mod partitions;
 pub mod schedules;
 pub mod transfer;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use fsm_core::commit::instance_key::InstanceKey;
 use fsm_core::decide::operate::Act;
 use fsm_core::machine::Machine;
+use fsm_core::partition::Partition;
 use fsm_core::time::Timestamp;
 use fsm_store::machines::{self, Definition as Kept};
 use fsm_store::migrate::{self, Step};
 use fsm_store::open::Store;
-use fsm_store::settings::Settings;
 use fsm_store::workers;
 
 use crate::catalog::Catalog;
-use crate::clock::Clock;
 use crate::data_protection::DataProtection;
 use crate::doctor::Report;
 use crate::encode;
@@ -33,96 +33,9 @@ use crate::error::{Error, ErrorKind};
 use crate::handle::operate::OperateRequest;
 use crate::handle::send::SendRequest;
 use crate::limits::Limits;
-use crate::redact::{Redactable, Redaction};
-use crate::session;
-
-/// The way to open a database for an operator.
-#[derive(Clone)]
-pub struct Opening {
-    from: Source,
-    writes: bool,
-    held_at: Option<Timestamp>,
-    redaction: Redaction,
-}
-
-#[derive(Clone)]
-enum Source {
-    Url(String),
-    EngineAccess(EngineAccess),
-}
-
-impl Opening {
-    /// Opens the database for reading. Nothing in it changes, no writer waits, and a read-only file is enough.
-    pub fn to_read(url: impl Into<String>) -> Opening {
-        Opening { from: Source::Url(url.into()), writes: false, held_at: None, redaction: Redaction::default() }
-    }
-
-    /// Opens the database for acts and sends. The tables must exist and be up to date; they are not migrated.
-    pub fn to_act(url: impl Into<String>) -> Opening {
-        Opening { writes: true, ..Opening::to_read(url) }
-    }
-
-    /// Uses the connections of a running program, inside that program. The redaction of the program's builder applies.
-    pub fn inside(inside: impl Into<EngineAccess>) -> Opening {
-        Opening { from: Source::EngineAccess(inside.into()), ..Opening::to_act("") }
-    }
-
-    /// The same database, for acts and sends.
-    pub fn acting(self) -> Opening {
-        Opening { writes: true, ..self }
-    }
-
-    /// Sets the redaction of payloads, records and errors that are shown. Inside a program, the program's own redaction applies instead.
-    pub fn redact(self, redact: impl Fn(&Redactable<'_>) -> Option<String> + Send + Sync + 'static) -> Opening {
-        Opening { redaction: Redaction::by(redact), ..self }
-    }
-
-    /// Uses a clock that always shows `moment`: for tests, and to look at a past moment.
-    pub fn at(self, moment: Timestamp) -> Opening {
-        Opening { held_at: Some(moment), ..self }
-    }
-
-    /// Returns true if the database is PostgreSQL. The answer does not need a connection.
-    pub fn is_postgres(&self) -> bool {
-        match &self.from {
-            Source::Url(url) => url.starts_with("postgres"),
-            Source::EngineAccess(inside) => inside.engines.first().store.is_postgres(),
-        }
-    }
-
-    /// Opens the store for writing, with `deadline` as the limit on one statement.
-    async fn with_deadline(&self, deadline: Duration) -> Result<Opened, Error> {
-        match &self.from {
-            Source::Url(url) => Ok(Opened { store: Store::open(Settings { deadline, ..Settings::new(url) }).await?, is_ours: true }),
-            Source::EngineAccess(_) => self.store(false).await,
-        }
-    }
-
-    async fn store(&self, read_only: bool) -> Result<Opened, Error> {
-        match &self.from {
-            Source::Url(url) => {
-                let store = Store::open(Settings { read_only, connections: 4, ..Settings::new(url) }).await?;
-                Ok(Opened { store, is_ours: true })
-            }
-            Source::EngineAccess(inside) => Ok(Opened { store: inside.only()?.store.clone(), is_ours: false }),
-        }
-    }
-}
-
-/// A store, and whether it was opened here and must be closed here.
-struct Opened {
-    store: Store,
-    is_ours: bool,
-}
-
-impl Opened {
-    /// Closes the store if it was opened here.
-    async fn close(&self) {
-        if self.is_ours {
-            self.store.close().await;
-        }
-    }
-}
+use crate::redact::Redactable;
+pub use opening::Opening;
+use opening::{Opened, Source, clock_of};
 
 /// A machine as the database describes it.
 #[derive(Debug, Clone, PartialEq)]
@@ -170,10 +83,10 @@ impl Admin {
     /// Opens a database and reads its machines.
     ///
     /// Returns an `is_database` error if the URL is invalid, or if the database is unreachable, has no tables of this crate, or has those
-    /// of another version.
+    /// of another version; and `is_input` if it has partitions and none is selected.
     pub async fn open(opening: Opening) -> Result<Admin, Error> {
         if let Source::EngineAccess(inside) = opening.from {
-            let (engine, client_guard) = (Arc::clone(inside.only()?), inside.client_guard);
+            let (engine, client_guard) = (Arc::clone(opening.selected.engine(&inside)?), inside.client_guard);
             let mut machines = described(&engine.store).await?;
             // The program's own definitions count even if no start has stored them yet.
             for own in engine.catalog.iter() {
@@ -190,7 +103,7 @@ impl Admin {
             return Ok(Admin { engine, client_guard, machines: machines.into(), is_own: false });
         }
         // Opened for reading first, also for acts: a missing file is not created, and tables of another version are left alone.
-        let Opened { store: reading, .. } = opening.store(true).await?;
+        let Opened { store: reading, partition, .. } = opening.store(true).await?;
         migrate::check(&mut reading.reader().await?.conn(), reading.place()).await?;
         let machines = described(&reading).await?;
         let store = if opening.writes {
@@ -202,7 +115,7 @@ impl Admin {
         let data_protection = DataProtection { redaction: opening.redaction, ..DataProtection::default() };
         let clock = clock_of(&store, opening.held_at).await?;
         let catalog = Catalog::described(machines.iter().map(|known| known.machine.clone()));
-        let engine = Engine::new(OpenDatabase { store, clock, partition: None }, catalog, (Limits::default(), data_protection), None);
+        let engine = Engine::new(OpenDatabase { store, clock, partition }, catalog, (Limits::default(), data_protection), None);
         if opening.writes {
             engine.start_lanes();
         }
@@ -216,7 +129,7 @@ impl Admin {
             return Admin::open(Opening::inside(EngineAccess::from(self))).await;
         }
         let machines = described(&self.engine.store).await?.into();
-        Ok(Admin { engine: Arc::clone(&self.engine), client_guard: self.client_guard.clone(), machines, is_own: self.is_own })
+        Ok(Admin { machines, ..self.clone() })
     }
 
     /// The current time of the database's clock.
@@ -227,6 +140,11 @@ impl Admin {
     /// The name of the database as it appears in messages, without the password.
     pub fn place(&self) -> &str {
         self.engine.store.place()
+    }
+
+    /// The partition that was selected; `None` if the database has no partitions.
+    pub fn partition(&self) -> Option<Partition> {
+        self.engine.partition
     }
 
     /// Returns true if the database is PostgreSQL.
@@ -320,18 +238,6 @@ pub async fn migrate(opening: &Opening) -> Result<(), Error> {
     let migrated = store.naming(migrate::up(store, clock.now()).await);
     opened.close().await;
     Ok(migrated?)
-}
-
-async fn clock_of(store: &Store, held_at: Option<Timestamp>) -> Result<Clock, Error> {
-    let clock = match held_at {
-        Some(moment) => Clock::Held(Arc::new(moment.as_micros().into())),
-        None if store.is_postgres() => Clock::database(),
-        None => Clock::System,
-    };
-    let mut reader = store.reader().await?;
-    let number = reader.number();
-    session::measure_on(store, &clock, &mut reader.conn(), number).await?;
-    Ok(clock)
 }
 
 /// The states of a machine, followed by those that only `older` definitions have.

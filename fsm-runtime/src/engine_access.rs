@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use fsm_core::partition::Partition;
 
-use crate::engine::Engine;
 use crate::engines::{ClientGuard, Engines};
-use crate::error::Error;
 
 /// Access to the database through the connections of the program itself. Created from a runtime or a client.
 #[derive(Clone)]
@@ -27,17 +25,9 @@ impl EngineAccess {
 
     /// The partition that this is access to; `None` for a database without partitions, and for access to several partitions.
     pub fn partition(&self) -> Option<Partition> {
-        self.only().ok()?.partition
-    }
-
-    /// The only engine. Returns an `is_input` error if there are several.
-    pub(crate) fn only(&self) -> Result<&Arc<Engine>, Error> {
         match self.engines.all() {
-            [only] => Ok(only),
-            several => {
-                let of = several.len();
-                Err(Error::input(format!("the database has {of} partitions; choose one of them with `EngineAccess::partitions`")))
-            }
+            [only] => only.partition,
+            _ => None,
         }
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn parameters(url: &str) -> impl Iterator<Item = &str> {
 }
 
 /// The URL with the password hidden: the text between the user's name and the last `@`.
-fn without_password(url: &str) -> String {
+pub(super) fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
     let Some((login, host)) = rest.rsplit_once('@') else { return hide_parameter(url) };
     match login.split_once(':') {

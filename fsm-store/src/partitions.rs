@@ -3,6 +3,7 @@
 use fsm_core::partition::{MOST_PARTITIONS, Partition};
 use fsm_core::time::Timestamp;
 
+use super::address;
 use super::conn::Conn;
 use super::error::{Result, StoreError};
 use super::migrate;
@@ -28,11 +29,34 @@ impl PartitionPlace {
         PartitionPlace { partition, schema: format!("fsm_{:04}", partition.number()), url }
     }
 
+    /// The URL without its password.
+    pub fn shown_url(&self) -> Option<String> {
+        self.url.as_deref().map(address::without_password)
+    }
+
     /// The settings to open this partition, for a directory that was opened with `directory`.
     pub fn settings(&self, directory: &Settings) -> Settings {
         let url = self.url.clone().unwrap_or_else(|| directory.url.clone());
         Settings { url, schema: Some(self.schema.clone()), ..directory.clone() }
     }
+}
+
+/// A page of the keys of a partition's instances.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExaminedKeys {
+    /// The number of keys on the page.
+    pub examined: u64,
+    /// The keys among them that belong to another partition.
+    pub misplaced: Vec<String>,
+    /// The last key of the page, if there may be another page.
+    pub next: Option<String>,
+}
+
+/// The tables of a schema.
+struct Tables {
+    directory: bool,
+    partition: bool,
+    instances: bool,
 }
 
 /// The places of all partitions, by number. Empty if the database has no directory: it is not partitioned.
@@ -43,15 +67,18 @@ pub async fn directory(store: &Store) -> Result<Vec<PartitionPlace>> {
         return Ok(Vec::new());
     }
     let mut reader = store.reader().await?;
-    let (has_directory, is_partition, _) = tables(&mut reader.conn()).await?;
-    if is_partition {
-        return Err(unfit(store, "is one partition of several; connect to the database that has the directory `fsm_partitions`"));
+    let tables = tables(&mut reader.conn()).await?;
+    if tables.partition {
+        return Err(is_partition(store));
     }
-    if has_directory { listed(store, &mut reader.conn()).await } else { Ok(Vec::new()) }
+    if tables.directory { listed(store, &mut reader.conn()).await } else { Ok(Vec::new()) }
 }
 
 async fn listed(store: &Store, conn: &mut Conn<'_>) -> Result<Vec<PartitionPlace>> {
     let rows = conn.rows(&sql::PARTITIONS, &[]).await?;
+    if rows.is_empty() {
+        return Err(unfit(store, "has a directory `fsm_partitions` without a partition"));
+    }
     let of = u32::try_from(rows.len()).unwrap_or(u32::MAX);
     let mut places = Vec::with_capacity(rows.len());
     for (number, row) in (0..of).zip(&rows) {
@@ -67,8 +94,7 @@ async fn listed(store: &Store, conn: &mut Conn<'_>) -> Result<Vec<PartitionPlace
 /// Returns `Err(Partition)` unless the open store is the partition that the directory says it is.
 pub async fn check(store: &Store, place: &PartitionPlace) -> Result<()> {
     let mut reader = store.reader().await?;
-    let (_, is_partition, _) = tables(&mut reader.conn()).await?;
-    let known = if is_partition { itself(&mut reader.conn()).await? } else { None };
+    let known = if tables(&mut reader.conn()).await?.partition { itself(&mut reader.conn()).await? } else { None };
     let (number, of) = (place.partition.number(), place.partition.of());
     match known {
         Some(known) if known == (i64::from(number), i64::from(of)) => Ok(()),
@@ -82,28 +108,19 @@ pub async fn check(store: &Store, place: &PartitionPlace) -> Result<()> {
 
 /// Returns true if statements on a user's connection find the tables of this partition.
 pub async fn is_on(conn: &mut Conn<'_>, partition: Partition) -> Result<bool> {
-    let (_, is_partition, _) = tables(conn).await?;
-    let known = if is_partition { itself(conn).await? } else { None };
+    let known = if tables(conn).await?.partition { itself(conn).await? } else { None };
     Ok(known == Some((i64::from(partition.number()), i64::from(partition.of()))))
 }
 
-/// Creates the partitions, each in the database of one of the `urls` by turns, or all in this database, and then the directory. A partition that
-/// exists already is used if it is the same one, so that this can be repeated after a failure.
+/// Creates the partitions, each in the database of its place, and then the directory. A partition that exists already is used if it is the same
+/// one, so that this can be repeated after a failure. Returns false if the directory exists and lists the same places; nothing is changed then.
 ///
-/// Returns `Err(Partition)` if the database has instances of its own or another directory, or if a schema is another partition.
-pub async fn create(directory: &Store, settings: &Settings, places: &[PartitionPlace], now: Timestamp) -> Result<()> {
+/// Returns `Err(Partition)` if the database has tables of instances, is itself a partition or has another directory, and if a schema is another
+/// partition or has tables of instances and is no partition.
+pub async fn create(directory: &Store, settings: &Settings, places: &[PartitionPlace], now: Timestamp) -> Result<bool> {
     let mut reader = directory.reader().await?;
-    let (has_directory, is_partition, has_instances) = tables(&mut reader.conn()).await?;
-    if has_directory {
-        let known = listed(directory, &mut reader.conn()).await?;
-        let is_same = known == places;
-        return if is_same { Ok(()) } else { Err(unfit(directory, &format!("has a directory of {} other partitions", known.len()))) };
-    }
-    if is_partition || has_instances {
-        return Err(unfit(
-            directory,
-            "has the tables of an unpartitioned database; export it, and import it into a new one with partitions",
-        ));
+    if !is_free(directory, &mut reader.conn(), places).await? {
+        return Ok(false);
     }
     drop(reader);
     for place in places {
@@ -111,56 +128,93 @@ pub async fn create(directory: &Store, settings: &Settings, places: &[PartitionP
     }
     let mut tx = directory.begin().await?;
     let mut conn = tx.conn();
+    conn.wait_for_locks().await?;
     conn.rows(&sql::MIGRATION_LOCK, &[]).await?;
+    // Another process may have created the same partitions meanwhile.
+    if !is_free(directory, &mut conn, places).await? {
+        return Ok(false);
+    }
     conn.script(sql::DIRECTORY_TABLE).await?;
     for PartitionPlace { partition, schema, url } in places {
         conn.rows(&sql::PARTITION_ADD, &values![i64::from(partition.number()), schema.as_str(), url.as_deref()]).await?;
     }
-    tx.commit().await
+    tx.commit().await?;
+    Ok(true)
+}
+
+/// True if the schema can get a directory, false if it has this one.
+async fn is_free(store: &Store, conn: &mut Conn<'_>, places: &[PartitionPlace]) -> Result<bool> {
+    let tables = tables(conn).await?;
+    if tables.directory {
+        let known = listed(store, conn).await?;
+        return match known.len() {
+            _ if known == places => Ok(false),
+            of if of == places.len() => Err(unfit(store, &format!("has a directory that lists its {of} partitions at other places"))),
+            of => Err(unfit(store, &format!("has {of} partitions already, and their number does not change"))),
+        };
+    }
+    match (tables.partition, tables.instances) {
+        (true, _) => Err(is_partition(store)),
+        (_, true) => {
+            Err(unfit(store, "has the tables of a database without partitions; partitions need a database or schema without them"))
+        }
+        _ => Ok(true),
+    }
 }
 
 async fn create_one(settings: &Settings, place: &PartitionPlace, now: Timestamp) -> Result<()> {
     let own = place.settings(settings);
     let server = Store::open(Settings { schema: None, ..own.clone() }).await?;
-    let mut tx = server.begin().await?;
-    tx.conn().rows(&sql::NAME_SCHEMA, &values![place.schema.as_str()]).await?;
-    tx.conn().script(sql::CREATE_SCHEMA).await?;
-    tx.commit().await?;
+    let created = create_schema(&server, &place.schema).await;
     server.close().await;
+    created?;
     let store = Store::open(own).await?;
-    migrate::up(&store, now).await?;
+    let created = create_tables(&store, place, now).await;
+    store.close().await;
+    created
+}
+
+async fn create_schema(server: &Store, schema: &str) -> Result<()> {
+    let mut tx = server.begin().await?;
+    let mut conn = tx.conn();
+    conn.wait_for_locks().await?;
+    conn.rows(&sql::MIGRATION_LOCK, &[]).await?;
+    conn.rows(&sql::NAME_SCHEMA, &values![schema]).await?;
+    conn.script(sql::CREATE_SCHEMA).await?;
+    tx.commit().await
+}
+
+/// Says first which partition the schema is, so that the tables of another partition are never migrated.
+async fn create_tables(store: &Store, place: &PartitionPlace, now: Timestamp) -> Result<()> {
     let mut tx = store.begin().await?;
     let mut conn = tx.conn();
+    conn.wait_for_locks().await?;
     conn.rows(&sql::MIGRATION_LOCK, &[]).await?;
-    if !tables(&mut conn).await?.1 {
+    let tables = tables(&mut conn).await?;
+    if tables.instances && !tables.partition {
+        return Err(unfit(store, "has tables already, and is no partition"));
+    }
+    if !tables.partition {
         conn.script(sql::PARTITION_TABLE).await?;
         conn.rows(&sql::PARTITION_IS, &values![i64::from(place.partition.number()), i64::from(place.partition.of())]).await?;
     }
     tx.commit().await?;
-    let checked = check(&store, place).await;
-    store.close().await;
-    checked
+    check(store, place).await?;
+    migrate::up(store, now).await
 }
 
-/// Keys of instances of the machine that belong to another partition: at most the first `most` of a page of `limit` keys after `after`. Also returns
-/// the last key of the page, if there may be another page.
-pub async fn misplaced(
-    conn: &mut Conn<'_>,
-    partition: Partition,
-    machine: &str,
-    after: &str,
-    limit: u32,
-) -> Result<(Vec<String>, Option<String>)> {
+/// Examines a page of at most `limit` keys after `after`, of the instances of one machine.
+pub async fn examine_keys(conn: &mut Conn<'_>, partition: Partition, machine: &str, after: &str, limit: u32) -> Result<ExaminedKeys> {
     let rows = conn.rows(&sql::KEYS_AFTER, &values![after, machine, i64::from(limit)]).await?;
     let keys = rows.iter().map(|row| row.get::<String>(0)).collect::<Result<Vec<_>>>()?;
-    let last = keys.last().cloned().filter(|_| keys.len() == limit as usize);
-    Ok((keys.into_iter().filter(|key| !partition.has(key)).collect(), last))
+    let (examined, next) = (keys.len() as u64, keys.last().cloned().filter(|_| keys.len() >= limit as usize));
+    Ok(ExaminedKeys { examined, misplaced: keys.into_iter().filter(|key| !partition.has(key)).collect(), next })
 }
 
-/// Whether the schema has a directory, is a partition, and has tables of instances.
-async fn tables(conn: &mut Conn<'_>) -> Result<(bool, bool, bool)> {
+async fn tables(conn: &mut Conn<'_>) -> Result<Tables> {
     let rows = conn.rows(&sql::PARTITION_TABLES, &[]).await?;
-    rows.first().map_or(Ok((false, false, false)), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+    let [row] = rows.as_slice() else { return Ok(Tables { directory: false, partition: false, instances: false }) };
+    Ok(Tables { directory: row.get(0)?, partition: row.get(1)?, instances: row.get(2)? })
 }
 
 /// The number of this partition, and the number of all.
@@ -175,6 +229,10 @@ pub fn places(of: u32, urls: &[String]) -> Option<Vec<PartitionPlace>> {
     let url = |number: u32| urls.get(number as usize % urls.len().max(1)).cloned();
     let is_possible = (1..=MOST_PARTITIONS).contains(&of);
     is_possible.then(|| (0..of).filter_map(|number| Some(PartitionPlace::new(Partition::new(number, of)?, url(number)))).collect())
+}
+
+fn is_partition(store: &Store) -> StoreError {
+    unfit(store, "is one partition of several; connect to the database that has the directory `fsm_partitions`")
 }
 
 fn unfit(store: &Store, says: &str) -> StoreError {

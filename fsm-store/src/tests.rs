@@ -18,6 +18,8 @@ mod health;
 mod no_driver;
 #[cfg(all(feature = "sqlite", feature = "postgres"))]
 mod opening;
+#[cfg(all(unix, feature = "postgres"))]
+mod partitions;
 #[cfg(all(feature = "sqlite", feature = "postgres"))]
 mod plans;
 #[cfg(feature = "postgres")]

@@ -22,7 +22,12 @@ const TOGETHER: u32 = 200;
 const SHOWN: usize = 10;
 
 pub(super) async fn run(session: &mut Session<'_, '_>, act: Act, acting: Acting) -> Result<(), Problem> {
-    let admin = if acting.dry_run { session.to_read().await? } else { session.to_act().await? };
+    let admin = match &acting.key {
+        Some(key) if acting.dry_run => session.to_read_key(key).await?,
+        Some(key) => session.to_act_on_key(key).await?,
+        None if acting.dry_run => session.to_read().await?,
+        None => session.to_act().await?,
+    };
     admin.machine(&acting.machine)?;
     let keys = match &acting.key {
         Some(_) if acting.wanted.is_some() => return Err(Problem::Usage("give a key or a filter, not both".into())),

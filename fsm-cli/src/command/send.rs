@@ -5,13 +5,14 @@ use fsm_core::machine::Machine;
 use serde_json::json;
 
 use super::liveness::Liveness;
-use super::session::Session;
+use super::session::{Session, check_key};
 use crate::args::Send;
 use crate::problem::Problem;
 use crate::table::{Cell, GOOD, Table};
 
 pub(super) async fn run(session: &mut Session<'_, '_>, send: Send) -> Result<(), Problem> {
-    let admin = session.to_act().await?;
+    let admin = session.to_act_on_key(&send.key).await?;
+    check_key(&admin, &send.key)?;
     check(&admin.machine(&send.machine)?.machine, &send.event)?;
     let payload = match send.payload.as_str() {
         "-" => {

@@ -1,6 +1,7 @@
 //! The output and the database of a command, shared by all commands.
 
-use fsm_runtime::admin::{Admin, Definition, Opening};
+use fsm_core::partition::partition_of;
+use fsm_runtime::admin::{Admin, Definition, Opening, partitions};
 
 use crate::problem::Problem;
 use crate::stage::Stage;
@@ -10,6 +11,8 @@ pub(super) struct Session<'s, 'a> {
     pub(super) stage: &'s mut Stage<'a>,
     /// The way to open the database for reading.
     pub(super) opening: Opening,
+    /// The partition that the arguments select.
+    pub(super) partition: Option<u32>,
     pub(super) is_json: bool,
 }
 
@@ -20,6 +23,38 @@ impl Session<'_, '_> {
 
     pub(super) async fn to_act(&self) -> Result<Admin, Problem> {
         Ok(Admin::open(self.opening.clone().acting()).await?)
+    }
+
+    /// Opens the partition of this key for reading, or the partition that the arguments select.
+    pub(super) async fn to_read_key(&self, key: &str) -> Result<Admin, Problem> {
+        Ok(Admin::open(self.opening.clone().of_key(key)).await?)
+    }
+
+    /// Opens the partition of this key for acts, or the partition that the arguments select.
+    pub(super) async fn to_act_on_key(&self, key: &str) -> Result<Admin, Problem> {
+        Ok(Admin::open(self.opening.clone().of_key(key).acting()).await?)
+    }
+
+    /// The ways to open all partitions, each with its number. One way without a number if the database has no partitions or if the arguments
+    /// select one.
+    pub(super) async fn each_partition(&self) -> Result<Vec<(Option<u32>, Opening)>, Problem> {
+        let places = if self.partition.is_some() { Vec::new() } else { partitions::list(&self.opening).await? };
+        if places.is_empty() {
+            return Ok(vec![(None, self.opening.clone())]);
+        }
+        let numbers = places.iter().map(|place| place.partition.number());
+        Ok(numbers.map(|number| (Some(number), self.opening.clone().partition(number))).collect())
+    }
+}
+
+/// Returns a `Usage` error if this key belongs to another partition than the one that is open: an instance must not be created there.
+pub(super) fn check_key(admin: &Admin, key: &str) -> Result<(), Problem> {
+    match admin.partition() {
+        Some(partition) if !partition.has(key) => {
+            let (belongs_to, number) = (partition_of(key, partition.of()), partition.number());
+            Err(Problem::Usage(format!("`{key}` belongs to partition {belongs_to}, not {number}; leave out `--partition`")))
+        }
+        _ => Ok(()),
     }
 }
 

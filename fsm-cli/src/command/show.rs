@@ -23,7 +23,7 @@ use crate::problem::Problem;
 const TICK: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(session: &mut Session<'_, '_>, show: &Show) -> Result<(), Problem> {
-    let admin = session.to_read().await?;
+    let admin = session.to_read_key(&show.key).await?;
     admin.machine(&show.machine)?;
     let mut details = admin.details(&show.machine, &show.key).await?;
     let liveness = Liveness::of(&admin).await?;

@@ -14,7 +14,7 @@ use crate::problem::Problem;
 use crate::table::{Cell, Table};
 
 pub(super) async fn run(session: &mut Session<'_, '_>, wait: &Wait) -> Result<(), Problem> {
-    let admin = session.to_read().await?;
+    let admin = session.to_read_key(&wait.key).await?;
     let wanted = Wanted::of(&admin, wait)?;
     let found = match wait.timeout {
         Some(limit) => tokio::time::timeout(limit, until(&admin, wait, wanted)).await.map_err(|_| limit),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use fsm_core::partition::partition_of;
 use fsm_core::time::Timestamp;
 use fsm_store::migrate;
 use fsm_store::transfer::{self, Field, Kind, Page, Place, TABLES, Unreadable};
@@ -9,7 +10,8 @@ use fsm_store::tx::Tx;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
-use super::{Admin, Opened, Opening};
+use super::Admin;
+use super::opening::{Opened, Opening};
 use crate::error::{Error, ErrorKind};
 
 /// The version of the line format.
@@ -148,8 +150,8 @@ pub async fn import(opening: &Opening) -> Result<Import, Error> {
 impl Import {
     /// Reads the next line of an export.
     ///
-    /// Returns an `is_input` error for a line that is not part of an export, and `is_conflict` if the database already has instances of one
-    /// of the machines. After an error the import cannot be finished.
+    /// Returns an `is_input` error for a line that is not part of an export, for an instance of another partition, and `is_conflict` if the
+    /// database already has instances of one of the machines. After an error the import cannot be finished.
     pub async fn line(&mut self, line: &str) -> Result<(), Error> {
         let value: Value = serde_json::from_str(line).map_err(|error| Error::input(format!("the line is not JSON: {error}")))?;
         if self.is_whole {
@@ -173,6 +175,7 @@ impl Import {
         if let Some(stranger) = machine_of(table, &row).filter(|machine| !machines.iter().any(|known| known == machine)) {
             return Err(Error::input(format!("a row is of the machine `{}`, which the first line does not name", stranger.escape_debug())));
         }
+        self.check_key(table, &row)?;
         if self.waiting.0 != table || self.waiting.1.len() >= TOGETHER as usize {
             self.flush().await?;
             self.waiting.0 = table;
@@ -181,6 +184,18 @@ impl Import {
         self.imported.executing += u64::from(is_executing(table, &row));
         self.waiting.1.push(row);
         Ok(())
+    }
+
+    /// Checks that an instance belongs to the partition that it is imported into.
+    fn check_key(&self, table: usize, row: &[Field]) -> Result<(), Error> {
+        let key = if transfer::name(table) == "instances" { text_of(table, row, "key") } else { None };
+        match (self.opened.partition, key) {
+            (Some(partition), Some(key)) if !partition.has(key) => {
+                let (belongs_to, number) = (partition_of(key, partition.of()), partition.number());
+                Err(Error::input(format!("the instance `{}` belongs to partition {belongs_to}, not {number}", key.escape_debug())))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Checks the first line, which describes the export.
@@ -233,9 +248,13 @@ fn is_executing(table: usize, row: &[Field]) -> bool {
 }
 
 fn machine_of(table: usize, row: &[Field]) -> Option<&str> {
-    let at = transfer::columns(table).iter().position(|(name, _)| *name == "machine")?;
+    text_of(table, row, "machine")
+}
+
+fn text_of<'r>(table: usize, row: &'r [Field], column: &str) -> Option<&'r str> {
+    let at = transfer::columns(table).iter().position(|(name, _)| *name == column)?;
     match &row[at] {
-        Field::Text(machine) => machine.as_deref(),
+        Field::Text(text) => text.as_deref(),
         _ => None,
     }
 }

@@ -46,7 +46,8 @@ async fn servers(settings: &Settings, servers: Servers) -> Result<(String, Postg
             options = options.options([("default_transaction_read_only", "on"), ("statement_timeout", &timeout_ms)]);
         }
         if let Some(schema) = &settings.schema {
-            options = options.options([("search_path", schema)]);
+            // Without quotes, PostgreSQL would search for the name in lower case.
+            options = options.options([("search_path", format!("\"{}\"", schema.replace('"', "\"\"")))]);
         }
         if options.get_application_name().is_none() {
             options = options.application_name("durable-fsm");

@@ -2,10 +2,15 @@
 
 use super::statement::{Sql, same};
 
-/// Returns whether the schema has a directory, whether it is a partition, and whether it has tables of instances.
+/// Returns whether the schema has a directory, whether it is a partition, and whether it has tables of instances. It reads the catalogue itself:
+/// after a wait for a lock, `to_regclass` may still answer from before the wait. Uses the index of names.
 pub const PARTITION_TABLES: Sql = same(
     "
-    select to_regclass('fsm_partitions') is not null, to_regclass('fsm_partition') is not null, to_regclass('fsm_instances') is not null",
+    select coalesce(bool_or(c.relname = 'fsm_partitions'), false), coalesce(bool_or(c.relname = 'fsm_partition'), false),
+        coalesce(bool_or(c.relname = 'fsm_instances'), false)
+    from pg_class c
+    join pg_namespace n on n.oid = c.relnamespace
+    where c.relname in ('fsm_partitions', 'fsm_partition', 'fsm_instances') and n.nspname = any (current_schemas(false))",
 );
 
 /// The partitions of the directory, by number.

@@ -69,6 +69,7 @@ fn stores() -> Vec<StoreError> {
         StoreError::Url { url: "x".into(), says: "x".into() },
         StoreError::NoDriver { url: "x".into(), feature: "postgres" },
         StoreError::Schema(SchemaError::Other { version: 1 }),
+        StoreError::Partition { place: place(), says: "x".into() },
         StoreError::OldSqlite { found: "3.0.0".into() },
         StoreError::ReadOnly { place: place() },
         StoreError::Closed,
