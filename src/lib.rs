@@ -5,6 +5,7 @@ pub use fsm_core::call::AttemptState;
 pub use fsm_core::decide::send::SendOutcome;
 pub use fsm_core::ids::{CallId, InstanceId, SessionId};
 pub use fsm_core::instance::Status;
+pub use fsm_core::partition::{Partition, partition_of};
 pub use fsm_core::priority::Priority;
 pub use fsm_core::retry::{Retry, RetryAdvice};
 pub use fsm_core::retry_schedule::{Planned, RetrySchedule, Warning};

@@ -67,6 +67,24 @@ impl Engine {
         }
     }
 
+    /// Delivers what is due for other partitions, and returns the number of events that were taken or refused.
+    #[cfg(feature = "testing")]
+    pub(crate) async fn deliver_to_partitions(self: &Arc<Self>) -> Result<usize, Error> {
+        let Some(here) = self.partition else { return Ok(0) };
+        let mut delivered = 0;
+        for (target, _) in self.targets(here.of()).await? {
+            delivered += self.deliver_to_partition(target).await?;
+        }
+        Ok(delivered)
+    }
+
+    /// The time at which the next event for another partition is due.
+    #[cfg(feature = "testing")]
+    pub(crate) async fn next_for_partitions(&self) -> Result<Option<Timestamp>, Error> {
+        let Some(here) = self.partition else { return Ok(None) };
+        Ok(self.targets(here.of()).await?.into_iter().map(|(_, due_at)| due_at).min())
+    }
+
     async fn targets(&self, partitions: u32) -> Result<Vec<(u32, Timestamp)>, Error> {
         let mut reader = self.engine_reader().await?;
         Ok(partition_outbox::targets(&mut reader.conn(), partitions).await?)

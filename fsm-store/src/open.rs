@@ -154,6 +154,17 @@ impl Store {
         conn.set_statement_settings(self.inner.statement_settings.clone());
     }
 
+    /// Uses the failpoint of another store from now on, so that a failure counts the statements of both. For a store that has no clones.
+    ///
+    /// # Panics
+    ///
+    /// If the store has clones.
+    #[cfg(feature = "testing")]
+    pub fn share_failpoint(&mut self, other: &Store) {
+        let inner = Arc::get_mut(&mut self.inner).expect("a store that was just opened has no clones");
+        inner.statement_settings.failpoint = other.failpoint().clone();
+    }
+
     /// The failpoint of this store.
     #[cfg(feature = "testing")]
     pub fn failpoint(&self) -> &Failpoint {

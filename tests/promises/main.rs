@@ -58,6 +58,8 @@ mod outbox;
 mod outbox_shown;
 mod own_sql;
 mod page;
+#[cfg(feature = "postgres")]
+mod partitions;
 mod payment;
 mod policies;
 mod priorities;

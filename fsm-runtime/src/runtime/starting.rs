@@ -58,10 +58,19 @@ impl Builder {
     /// Opens the database or its partitions, stores the machine definitions and starts a session in each.
     async fn join(&self, catalog: &Catalog, limit: Duration) -> Result<Vec<(OpenDatabase, Work)>, Error> {
         let databases = open(self.settings(), limit).await?;
-        try_join_all(databases.into_iter().map(|database| self.join_one(catalog, database))).await
+        try_join_all(databases.into_iter().map(|database| self.join_and_renew(catalog, database))).await
     }
 
-    async fn join_one(&self, catalog: &Catalog, database: OpenDatabase) -> Result<(OpenDatabase, Work), Error> {
+    async fn join_and_renew(&self, catalog: &Catalog, database: OpenDatabase) -> Result<(OpenDatabase, Work), Error> {
+        let (database, work) = self.join_one(catalog, database, self.lease).await?;
+        let OpenDatabase { store, clock, .. } = &database;
+        work.session.renew(&mut store.dedicated().await?, clock, clock.now(), 0).await?;
+        Ok((database, work))
+    }
+
+    /// Stores the machine definitions, the limits and the schedules of the program. `grace` is the time for which the session must have renewed its
+    /// lease in time before it sweeps.
+    pub(crate) async fn join_one(&self, catalog: &Catalog, database: OpenDatabase, grace: Duration) -> Result<(OpenDatabase, Work), Error> {
         let OpenDatabase { store, clock, partition } = &database;
         if partition.is_some() {
             limit::check_without_limits(catalog, &self.declared_limits)?;
@@ -74,12 +83,11 @@ impl Builder {
         schedules.retain(|planned| partition.is_none_or(|partition| partition.has(&planned.name)));
         schedule::declaring::declare_all(store, clock.now(), &schedules).await?;
         let partitions = partition.map_or(1, Partition::of);
-        let work = Work { schedules, ..self.work(catalog, self.lease, registered, begun, partitions) };
-        work.session.renew(&mut store.dedicated().await?, clock, clock.now(), 0).await?;
+        let work = Work { schedules, ..self.work(catalog, grace, registered, begun, partitions) };
         Ok((database, work))
     }
 
-    pub(crate) fn work(&self, catalog: &Catalog, grace: Duration, registered: Registered, now: Timestamp, partitions: u32) -> Work {
+    fn work(&self, catalog: &Catalog, grace: Duration, registered: Registered, now: Timestamp, partitions: u32) -> Work {
         // Each partition has its own share, so that attempts whose outcome one of them does not accept take no slot from the others.
         let share = |all: u32| all.div_ceil(partitions) as usize;
         Work {

@@ -15,7 +15,7 @@ use super::database::{Origin, TestDatabase};
 use crate::catalog::Catalog;
 use crate::doctor::Report;
 use crate::drift::Migrate;
-use crate::engine::{Engine, OpenDatabase, Work};
+use crate::engine::{Engine, Work};
 use crate::engine_access::EngineAccess;
 use crate::engines::Engines;
 use crate::error::Error;
@@ -24,8 +24,7 @@ use crate::limit::LimitSetting;
 use crate::pruner::PrunerPosition;
 use crate::registry::Machine;
 use crate::runtime::Builder;
-use crate::schedule::{self, DeclaredSchedule};
-use crate::start::register_machines;
+use crate::schedule::DeclaredSchedule;
 
 /// The interval at which a waiting test bed checks whether all is idle, in case it missed a notification.
 const LOOK: Duration = Duration::from_millis(5);
@@ -102,6 +101,19 @@ impl TestBedBuilder {
         self.open(&url, Origin::Fresh(Arc::new(fresh))).await.unwrap_or_else(|error| panic!("the test bed does not start: {error}"))
     }
 
+    /// Starts on PostgreSQL with this number of partitions, in two fresh databases. The clock and the crash points are those of all partitions.
+    ///
+    /// # Panics
+    ///
+    /// If there is no PostgreSQL, or the engine does not start.
+    #[cfg(feature = "postgres")]
+    pub async fn partitions(self, partitions: u32) -> TestBed {
+        let fresh = async || Fresh::empty().await.unwrap_or_else(|error| panic!("the test bed needs PostgreSQL: {error}"));
+        let databases: Arc<[Fresh]> = Arc::new([fresh().await, fresh().await]);
+        let opened = async { TestBed::start(self.builder, TestDatabase::partitioned(partitions, databases).await?).await };
+        opened.await.unwrap_or_else(|error| panic!("the test bed does not start: {error}"))
+    }
+
     /// Starts on the database at `url`, which is kept.
     ///
     /// # Panics
@@ -124,8 +136,9 @@ impl TestBedBuilder {
 /// The engine of a runtime with a clock that only the test moves. The call that a send starts runs at once. All other due work runs when
 /// the test bed [runs until idle](TestBed::run_until_idle) or [advances](TestBed::advance).
 pub struct TestBed {
-    pub(crate) engine: Arc<Engine>,
-    pub(super) lease_keeper: Mutex<DedicatedConnection>,
+    pub(super) engines: Engines,
+    /// The connection that renews the lease, for each partition.
+    pub(super) lease_keepers: Vec<Mutex<DedicatedConnection>>,
     builder: Builder,
     database: TestDatabase,
     is_examined: bool,
@@ -138,31 +151,34 @@ impl TestBed {
     }
 
     async fn start(builder: Builder, database: TestDatabase) -> Result<TestBed, Error> {
-        let (store, clock) = (database.store.clone(), database.clock());
-        let catalog = Catalog::new(&builder.machines, builder.only_named)?;
-        builder.data_protection.check()?;
-        let data = (&builder.data, &builder.data_protection);
-        let registered = register_machines(&store, &clock, &catalog, data, &builder.migrate, &builder.declared_limits).await?;
-        let schedules = schedule::plan(&builder.schedules)?;
-        schedule::declaring::declare_all(&store, clock.now(), &schedules).await?;
-        let work = Work { schedules, ..builder.work(&catalog, Duration::ZERO, registered, clock.now(), 1) };
-        let data_protection = builder.data_protection.clone();
-        let lease_keeper = Mutex::new(store.dedicated().await?);
-        let engine = Engine::new(OpenDatabase { store, clock, partition: None }, catalog, (builder.limits, data_protection), Some(work));
-        engine.start_lanes();
-        let bed = TestBed { engine, lease_keeper, builder, database, is_examined: true };
+        let (mut engines, mut lease_keepers) = (Vec::new(), Vec::new());
+        for opened in database.databases() {
+            let catalog = Catalog::new(&builder.machines, builder.only_named)?;
+            builder.data_protection.check()?;
+            let (opened, work) = builder.join_one(&catalog, opened, Duration::ZERO).await?;
+            lease_keepers.push(Mutex::new(opened.store.dedicated().await?));
+            engines.push(Engine::new(opened, catalog, (builder.limits, builder.data_protection.clone()), Some(work)));
+        }
+        let engines = Engines::new(engines);
+        engines.all().iter().for_each(Engine::start_lanes);
+        let bed = TestBed { engines, lease_keepers, builder, database, is_examined: true };
         bed.renew(bed.now()).await?;
         Ok(bed)
     }
 
+    /// The engine, or that of the first partition.
+    pub(super) fn engine(&self) -> &Arc<Engine> {
+        self.engines.first()
+    }
+
     /// Returns a typed handle. It stays valid over a [`restart`](TestBed::restart).
     pub fn machine<M: Machine>(&self) -> Handle<M> {
-        Handle::new(Engines::only(&self.engine), None)
+        Handle::new(self.engines.clone(), None)
     }
 
     /// Returns the time of the clock.
     pub fn now(&self) -> Timestamp {
-        self.engine.clock.now()
+        self.engine().clock.now()
     }
 
     /// Runs all work that is due now and all that follows from it, including running verbs. Returns when nothing is due.
@@ -178,13 +194,17 @@ impl TestBed {
         for turn in 0.. {
             self.quiet().await;
             self.renew(self.now()).await?;
-            let found = self.engine.sweep().await?
-                + self.engine.send_scheduled().await?
-                + self.engine.find_due(turn).await?
-                + self.engine.deliver_all().await?
-                + self.engine.look_at_all_families().await?
-                + self.engine.prune(&mut PrunerPosition::default()).await?
-                + self.engine.reconcile().await?;
+            let mut found = 0;
+            for engine in self.engines.all() {
+                found += engine.sweep().await?
+                    + engine.send_scheduled().await?
+                    + engine.find_due(turn).await?
+                    + engine.deliver_all().await?
+                    + engine.deliver_to_partitions().await?
+                    + engine.look_at_all_families().await?
+                    + engine.prune(&mut PrunerPosition::default()).await?
+                    + engine.reconcile().await?;
+            }
             self.quiet().await;
             if found == 0 {
                 break;
@@ -237,14 +257,16 @@ impl TestBed {
     }
 
     async fn try_restart(&self) -> Result<(), Error> {
-        self.engine.end_tasks().await;
-        self.engine.queue.reopen();
-        if let Some(work) = &self.engine.work {
-            work.session.begin_anew();
-            work.failures.forget();
+        self.end_tasks().await;
+        for (engine, lease_keeper) in self.engines.all().iter().zip(&self.lease_keepers) {
+            engine.queue.reopen();
+            if let Some(work) = &engine.work {
+                work.session.begin_anew();
+                work.failures.forget();
+            }
+            *lease_keeper.lock().await = engine.store.dedicated().await?;
+            engine.start_lanes();
         }
-        *self.lease_keeper.lock().await = self.engine.store.dedicated().await?;
-        self.engine.start_lanes();
         self.renew(self.now()).await
     }
 
@@ -254,7 +276,7 @@ impl TestBed {
     ///
     /// If the database fails.
     pub async fn outage(&self, span: Duration) {
-        self.engine.end_tasks().await;
+        self.end_tasks().await;
         self.database.set_time(self.now() + span);
         self.restart().await;
     }
@@ -265,6 +287,8 @@ impl TestBed {
         match &self.database.origin {
             #[cfg(feature = "postgres")]
             Origin::Fresh(_) => Ok(like_it.postgres().await),
+            #[cfg(feature = "postgres")]
+            Origin::Partitioned(partitions, _) => Ok(like_it.partitions(*partitions).await),
             #[cfg(feature = "sqlite")]
             Origin::Memory => Ok(like_it.sqlite().await),
             Origin::Given => {
@@ -280,7 +304,14 @@ impl TestBed {
     ///
     /// If the database fails.
     pub async fn check_invariants(&self) -> Vec<Invariant> {
-        Engines::only(&self.engine).check_invariants().await.unwrap_or_else(|error| panic!("the invariants cannot be checked: {error}"))
+        self.engines.check_invariants().await.unwrap_or_else(|error| panic!("the invariants cannot be checked: {error}"))
+    }
+
+    /// Ends the tasks of all partitions, as a crash does.
+    pub(super) async fn end_tasks(&self) {
+        for engine in self.engines.all() {
+            engine.end_tasks().await;
+        }
     }
 
     /// Drops the test bed without checking the invariants, for tests that break rows or the database.
@@ -295,60 +326,74 @@ impl TestBed {
 
     /// Returns the next time at which something is due: an attempt, a timer, a schedule, or the end of a dead session's lease.
     async fn next_moment(&self) -> Result<Option<Timestamp>, Error> {
-        let due = self.engine.next_due().await?;
-        let Some(work) = &self.engine.work else { return Ok(due) };
-        let mut reader = self.engine.store.reader().await?;
-        let scheduled = self.engine.next_scheduled().await?;
-        let lapse = sessions::next_lapse(&mut reader.conn(), work.session.id()).await?;
-        Ok([due, scheduled, lapse, work.failures.orphans.next(), work.failures.schedules.next()]
-            .into_iter()
-            .flatten()
-            .filter(|moment| *moment > self.now())
-            .min())
+        let mut moments = Vec::new();
+        for engine in self.engines.all() {
+            moments.extend([engine.next_due().await?, engine.next_for_partitions().await?]);
+            let Some(work) = &engine.work else { continue };
+            moments.push(engine.next_scheduled().await?);
+            let mut reader = engine.store.reader().await?;
+            moments.push(sessions::next_lapse(&mut reader.conn(), work.session.id()).await?);
+            moments.extend([work.failures.orphans.next(), work.failures.schedules.next()]);
+        }
+        Ok(moments.into_iter().flatten().filter(|moment| *moment > self.now()).min())
     }
 
-    /// Renews the lease. The session counts as alive until one lease duration after `horizon`.
+    /// Renews the leases. The sessions count as alive until one lease duration after `horizon`.
     async fn renew(&self, horizon: Timestamp) -> Result<(), Error> {
-        let Some(work) = &self.engine.work else { return Ok(()) };
-        let mut connection = self.lease_keeper.lock().await;
-        // An earlier renewal may have been dropped half-way.
-        if !connection.is_usable() {
-            *connection = self.engine.store.dedicated().await?;
+        for (engine, lease_keeper) in self.engines.all().iter().zip(&self.lease_keepers) {
+            let Some(work) = &engine.work else { continue };
+            let mut connection = lease_keeper.lock().await;
+            // An earlier renewal may have been dropped half-way.
+            if !connection.is_usable() {
+                *connection = engine.store.dedicated().await?;
+            }
+            work.session.renew(&mut connection, &engine.clock, horizon, work.unreported().len()).await?;
         }
-        Ok(work.session.renew(&mut connection, &self.engine.clock, horizon, work.unreported().len()).await?)
+        Ok(())
     }
 
     /// Waits until no attempt runs and no commit is in progress.
     async fn quiet(&self) {
-        let Some(work) = &self.engine.work else { return };
-        loop {
-            self.engine.queue.emptied().await;
+        // A verb of one partition may send to another, so all of them must be idle at the same time.
+        while let Some((engine, work)) = self.busy() {
             let ended = work.ended.notified();
-            if work.running().is_empty() && self.engine.queue.is_idle() {
-                return;
+            engine.queue.emptied().await;
+            if !work.running().is_empty() || !engine.queue.is_idle() {
+                // A notification between the check and the wait is lost. The next check finds the test bed idle.
+                let _ = tokio::time::timeout(LOOK, ended).await;
             }
-            // A notification between the check and the wait is lost. The next check finds the test bed idle.
-            let _ = tokio::time::timeout(LOOK, ended).await;
         }
+    }
+
+    /// The first engine with an attempt that runs or a commit in progress.
+    fn busy(&self) -> Option<(&Arc<Engine>, &Work)> {
+        let mut all = self.engines.all().iter().filter_map(|engine| Some((engine, engine.work.as_ref()?)));
+        all.find(|(engine, work)| !work.running().is_empty() || !engine.queue.is_idle())
     }
 }
 
 /// Every test ends with a check of the invariants. A test that leaves an inconsistent row fails, whatever it asserted.
 impl Drop for TestBed {
     fn drop(&mut self) {
-        self.engine.kill();
+        self.engines.kill();
         if std::thread::panicking() || !self.is_examined {
             return;
         }
-        let store = self.engine.store.clone();
+        let stores: Vec<_> = self.engines.all().iter().map(|engine| engine.store.clone()).collect();
         // On a thread and a connection of its own, because this function must wait and must not block the test's async runtime.
-        let examining = std::thread::spawn(move || -> Result<Report, Box<dyn std::error::Error + Send + Sync>> {
+        let examining = std::thread::spawn(move || -> Result<Vec<Report>, Box<dyn std::error::Error + Send + Sync>> {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(async { Ok(Report::of(&mut store.dedicated().await?.conn()).await?) })
+            let mut reports = Vec::with_capacity(stores.len());
+            for store in stores {
+                reports.push(runtime.block_on(async { Report::of(&mut store.dedicated().await?.conn()).await })?);
+            }
+            Ok(reports)
         });
         match examining.join() {
-            Ok(Ok(report)) if report.is_healthy() => {}
-            Ok(Ok(report)) => panic!("the test bed's database is not as it must be:\n{report}"),
+            Ok(Ok(reports)) => match reports.iter().find(|report| !report.is_healthy()) {
+                None => {}
+                Some(report) => panic!("the test bed's database is not as it must be:\n{report}"),
+            },
             Ok(Err(error)) => panic!(
                 "the test bed's invariants cannot be checked: {error}; if a commit was under way when the test ended, the test has to await \
                  `run_until_idle()` first"
@@ -360,6 +405,6 @@ impl Drop for TestBed {
 
 impl From<&TestBed> for EngineAccess {
     fn from(bed: &TestBed) -> EngineAccess {
-        EngineAccess::new(&Engines::only(&bed.engine), None)
+        EngineAccess::new(&bed.engines, None)
     }
 }

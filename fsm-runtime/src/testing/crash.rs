@@ -1,6 +1,7 @@
 //! `crash_at_every_point`: runs a scenario once for each crash point. Every run must end like one without a crash.
 
 use std::any::TypeId;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -130,11 +131,11 @@ impl TestBed {
     {
         let bed = Arc::new(self.another().await?);
         let effects = bed.effects();
-        let failpoint = bed.engine.store.failpoint().clone();
+        let failpoint = bed.engine().store.failpoint().clone();
         if let Some(effects) = &effects {
             effects.begin_anew(failpoint.clone());
         }
-        let dead = bed.engine.work.as_ref().map(|work| work.session.id());
+        let dead: Vec<_> = bed.engines.work().map(|work| work.session.id()).collect();
         let saying = AssertUnwindSafe(scenario(Arc::clone(&bed))).catch_unwind();
         let mut said = match point {
             None => Some(saying.await),
@@ -142,8 +143,8 @@ impl TestBed {
         };
         let place = failpoint.triggered_at().filter(|_| point.is_some());
         if let Some(place) = &place {
-            if let Some(dead) = dead {
-                sessions::leave(&mut bed.lease_keeper.lock().await.conn(), dead).await?;
+            for (lease_keeper, dead) in bed.lease_keepers.iter().zip(dead) {
+                sessions::leave(&mut lease_keeper.lock().await.conn(), dead).await?;
             }
             bed.catch_up().await?;
             said = match AssertUnwindSafe(scenario(Arc::clone(&bed))).catch_unwind().await {
@@ -164,7 +165,11 @@ impl TestBed {
             .into_iter()
             .map(|broken| format!("{} does not hold: {}", broken.says, broken.rows.join(", ")))
             .collect();
-        let end = FinalState { broken, instances: FinalState::read(&bed.engine, ignoring).await?, effects, answer };
+        let mut instances = BTreeMap::new();
+        for engine in bed.engines.all() {
+            instances.extend(FinalState::read(engine, ignoring).await?);
+        }
+        let end = FinalState { broken, instances, effects, answer };
         Ok(match place {
             Some(place) => Run::Resumed { place, end },
             None => Run::Ended(end),
@@ -175,10 +180,11 @@ impl TestBed {
     async fn catch_up(&self) -> Result<(), Error> {
         for _ in 0..MOST_RETRIES {
             self.try_run_until_idle().await?;
-            let next = {
-                let mut reader = self.engine.store.reader().await?;
-                sessions::next_after_loss(&mut reader.conn()).await?
-            };
+            let mut next = None;
+            for engine in self.engines.all() {
+                let lost = sessions::next_after_loss(&mut engine.store.reader().await?.conn()).await?;
+                next = [next, lost].into_iter().flatten().min();
+            }
             let Some(next) = next else { return Ok(()) };
             self.try_advance(next.since(self.now())).await?;
         }
@@ -186,7 +192,7 @@ impl TestBed {
     }
 
     fn effects(&self) -> Option<Effects> {
-        let data = &self.engine.work.as_ref()?.data;
+        let data = &self.engine().work.as_ref()?.data;
         data.has(TypeId::of::<Effects>()).then(|| Effects::clone(&data.get::<Effects>()))
     }
 }

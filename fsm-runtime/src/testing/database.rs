@@ -3,14 +3,18 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use fsm_core::partition::Partition;
 use fsm_core::time::Timestamp;
 use fsm_store::migrate;
 use fsm_store::open::Store;
+#[cfg(feature = "postgres")]
+use fsm_store::partitions;
 use fsm_store::settings::Settings;
 #[cfg(feature = "postgres")]
 use fsm_store::testing::Fresh;
 
 use crate::clock::Clock;
+use crate::engine::OpenDatabase;
 use crate::error::Error;
 
 /// The first time that every test bed's clock shows: 2030-01-01T00:00:00Z, in microseconds.
@@ -19,7 +23,7 @@ const BEGINNING_US: i64 = 1_893_456_000_000_000;
 /// A database with all tables, and a clock that only a test moves.
 #[derive(Clone)]
 pub(super) struct TestDatabase {
-    pub(super) store: Store,
+    stores: Vec<(Store, Option<Partition>)>,
     pub(super) url: String,
     clock_us: Arc<AtomicI64>,
     // Dropped last: the database can only be dropped when nobody uses it any more.
@@ -35,6 +39,9 @@ pub(super) enum Origin {
     /// Created on PostgreSQL for the test, and dropped with the last test bed that uses it.
     #[cfg(feature = "postgres")]
     Fresh(#[expect(dead_code, reason = "it is kept until it is dropped")] Arc<Fresh>),
+    /// The same, with this number of partitions.
+    #[cfg(feature = "postgres")]
+    Partitioned(u32, #[expect(dead_code, reason = "they are kept until they are dropped")] Arc<[Fresh]>),
     /// The test named it. It is kept.
     Given,
 }
@@ -42,12 +49,41 @@ pub(super) enum Origin {
 impl TestDatabase {
     pub(super) async fn open(url: &str, origin: Origin) -> Result<TestDatabase, Error> {
         let store = Store::open(Settings::new(url)).await?;
-        let database = TestDatabase { store, url: url.to_owned(), clock_us: Arc::new(AtomicI64::new(BEGINNING_US)), origin };
-        migrate::up(&database.store, database.clock().now()).await?;
+        let database = TestDatabase::of(vec![(store.clone(), None)], url, origin);
+        migrate::up(&store, database.clock().now()).await?;
         Ok(database)
     }
 
-    pub(super) fn clock(&self) -> Clock {
+    /// Creates partitions, in these databases by turns. The first database also has the directory.
+    #[cfg(feature = "postgres")]
+    pub(super) async fn partitioned(partitions: u32, databases: Arc<[Fresh]>) -> Result<TestDatabase, Error> {
+        let (url, urls) = (databases[0].url().to_owned(), databases.iter().map(|fresh| fresh.url().to_owned()).collect::<Vec<_>>());
+        let (settings, beginning) = (Settings::new(&url), Timestamp::from_micros(BEGINNING_US));
+        let places = partitions::places(partitions, &urls).ok_or_else(|| Error::input("a database has at most 1,024 partitions"))?;
+        let directory = Store::open(settings.clone()).await?;
+        partitions::create(&directory, &settings, &places, beginning).await?;
+        let mut stores: Vec<(Store, Option<Partition>)> = Vec::with_capacity(places.len());
+        for place in &places {
+            let mut store = Store::open(Settings { connections: 3, ..place.settings(&settings) }).await?;
+            // A failure counts the statements of all partitions.
+            if let Some((first, _)) = stores.first() {
+                store.share_failpoint(first);
+            }
+            stores.push((store, Some(place.partition)));
+        }
+        Ok(TestDatabase::of(stores, &url, Origin::Partitioned(partitions, databases)))
+    }
+
+    fn of(stores: Vec<(Store, Option<Partition>)>, url: &str, origin: Origin) -> TestDatabase {
+        TestDatabase { stores, url: url.to_owned(), clock_us: Arc::new(AtomicI64::new(BEGINNING_US)), origin }
+    }
+
+    /// The database, or its partitions.
+    pub(super) fn databases(&self) -> impl Iterator<Item = OpenDatabase> {
+        self.stores.iter().map(|(store, partition)| OpenDatabase { store: store.clone(), clock: self.clock(), partition: *partition })
+    }
+
+    fn clock(&self) -> Clock {
         Clock::Held(Arc::clone(&self.clock_us))
     }
 

@@ -13,13 +13,13 @@ impl TestBed {
     /// Returns false if the scenario ended first. A loop with 0, 1, 2 and so on until then lets the process die at every crash point.
     pub async fn crash_after_statements(&self, statements: u32, scenario: impl Future<Output = ()>) -> bool {
         self.cut_after(statements, scenario).await;
-        self.engine.store.failpoint().triggered_at().is_some()
+        self.engine().store.failpoint().triggered_at().is_some()
     }
 
     /// Runs `scenario` and makes a statement panic in it, after `statements` others, in the task that executes it. The engine recovers by
     /// itself. Returns false if the scenario ended before the panic.
     pub async fn panic_after_statements(&self, statements: u32, scenario: impl Future<Output = ()>) -> bool {
-        let failpoint = self.engine.store.failpoint();
+        let failpoint = self.engine().store.failpoint();
         failpoint.panic_after(statements);
         let _ = AssertUnwindSafe(scenario).catch_unwind().await;
         let has_panicked = !failpoint.is_about_to_panic();
@@ -29,12 +29,12 @@ impl TestBed {
 
     /// Makes each statement an await point from now on, so that other tasks run even if the database answers at once.
     pub fn yield_at_statements(&self) {
-        self.engine.store.failpoint().yield_at_statements();
+        self.engine().store.failpoint().yield_at_statements();
     }
 
     /// Like `crash_after_statements`, for a scenario with a result. `None` if the process died.
     pub(super) async fn cut_after<T>(&self, statements: u32, scenario: impl Future<Output = T>) -> Option<T> {
-        let failpoint = self.engine.store.failpoint();
+        let failpoint = self.engine().store.failpoint();
         failpoint.trigger_after(statements);
         let said = tokio::select! {
             biased;
@@ -43,7 +43,7 @@ impl TestBed {
         };
         let died = failpoint.has_triggered();
         if died {
-            self.engine.end_tasks().await;
+            self.end_tasks().await;
         }
         failpoint.reset();
         if died {
@@ -56,21 +56,21 @@ impl TestBed {
     /// returned it. Five characters are a SQLSTATE of PostgreSQL; a shorter number is a result code of SQLite. A commit also fails after it
     /// has taken effect, because it counts as two statements.
     pub fn fail_statements(&self, statements: u32, code: &str) {
-        self.engine.store.failpoint().fail_next(statements, code);
+        self.engine().store.failpoint().fail_next(statements, code);
     }
 
     /// The number of statements that will still fail.
     pub fn failures_left(&self) -> u32 {
-        self.engine.store.failpoint().to_fail()
+        self.engine().store.failpoint().to_fail()
     }
 
     /// The number of statements that this test bed and others on its database have executed. A commit counts as two.
     pub fn statements(&self) -> u64 {
-        self.engine.store.failpoint().passed()
+        self.engine().store.failpoint().passed()
     }
 
     /// Returns the number of rows that the database returned for these statements.
     pub fn rows(&self) -> u64 {
-        self.engine.store.failpoint().rows()
+        self.engine().store.failpoint().rows()
     }
 }
