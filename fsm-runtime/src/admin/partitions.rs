@@ -120,6 +120,6 @@ fn settings(url: &str, read_only: bool) -> Settings {
     Settings { read_only, connections: 2, ..Settings::new(url) }
 }
 
-fn is_postgres(url: &String) -> bool {
+fn is_postgres(url: &str) -> bool {
     url.starts_with("postgres")
 }
