@@ -4,9 +4,11 @@ use super::error::Result;
 use super::open::{Pools, Store};
 #[cfg(feature = "postgres")]
 use super::postgres::listener::PostgresListener;
+#[cfg(feature = "postgres")]
 use super::sql;
 #[cfg(feature = "sqlite")]
 use super::sqlite::listener::SqliteListener;
+#[cfg(feature = "postgres")]
 use super::values::Value;
 
 /// A listener for the notifications of other processes, on a connection of its own.
@@ -35,11 +37,15 @@ impl Store {
 
     /// Notifies every process that listens. SQLite needs no notification: a commit changes the file's change counter.
     pub async fn notify(&self) -> Result<()> {
-        #[cfg(feature = "postgres")]
-        if let Pools::Postgres(pool) = self.pools() {
-            self.reader().await?.conn().rows(&sql::NOTIFY, &[Value::from(pool.channel.as_str())]).await?;
+        match self.pools() {
+            #[cfg(feature = "sqlite")]
+            Pools::Sqlite(_) => Ok(()),
+            #[cfg(feature = "postgres")]
+            Pools::Postgres(pool) => {
+                let channel = Value::from(pool.channel.as_str());
+                self.reader().await?.conn().rows(&sql::NOTIFY, &[channel]).await.map(drop)
+            }
         }
-        Ok(())
     }
 }
 

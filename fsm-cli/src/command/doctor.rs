@@ -76,9 +76,5 @@ fn show(session: &mut Session<'_, '_>, examined: &Examined) -> Result<(), Proble
 }
 
 fn told(partition: Option<u32>, finding: &Finding) -> Value {
-    let mut told = json!({ "level": finding.level.as_str(), "about": finding.about, "says": finding.says });
-    if let Some(number) = partition {
-        told["partition"] = json!(number);
-    }
-    told
+    json!({ "partition": partition, "level": finding.level.as_str(), "about": finding.about, "says": finding.says })
 }

@@ -75,14 +75,11 @@ async fn status(session: &mut Session<'_, '_>) -> Result<(), Problem> {
 }
 
 fn told(partition: Option<u32>, step: &Step) -> Value {
-    let mut told = json!({
+    json!({
+        "partition": partition,
         "version": step.version,
         "name": step.name,
         "applied_at": step.applied_at.map(|at| at.to_string()),
         "is_ours": step.is_ours,
-    });
-    if let Some(number) = partition {
-        told["partition"] = json!(number);
-    }
-    told
+    })
 }

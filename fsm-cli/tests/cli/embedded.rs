@@ -55,12 +55,15 @@ on_both! {
         let client = client.connect(bed.url()).await.unwrap();
         let said = inside(&client, &["show", "order", "o-3"]).await;
         assert!(said.out.contains("record    \"secret\"") && !said.out.contains(":300"), "{said:?}");
-        for other in [["--database", "other.db"], ["--redact", "cents"]] {
+        for other in [["--database", "other.db"], ["--redact", "cents"], ["--partition", "0"]] {
             let said = inside(&client, &["ls", other[0], other[1]]).await;
             assert_eq!((said.code, said.out.as_str()), (2, ""), "{said:?}");
             assert!(said.talk.contains("the program has its database"), "{said:?}");
         }
-        assert!(!inside(&client, &["ls", "--help"]).await.out.contains("--database"));
+        let help = inside(&client, &["ls", "--help"]).await.out;
+        assert!(!help.contains("--database") && !help.contains("--partition"), "{help}");
+        let partitions = inside(&client, &["partitions", "list"]).await;
+        assert!(partitions.code == 2 && partitions.talk.contains("partitions are managed by the `fsm` command"), "{partitions:?}");
     }
 }
 

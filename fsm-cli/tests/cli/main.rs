@@ -7,6 +7,7 @@ mod embedded;
 mod families;
 mod keeping;
 mod moving;
+mod partitions;
 mod reading;
 mod schedules;
 mod screens;

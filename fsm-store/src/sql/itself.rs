@@ -1,4 +1,4 @@
-//! The database itself: its role, settings, clock and size, and notifications of commits.
+//! The database itself: its role, settings, clock and size.
 
 use super::statement::{Sql, same};
 
@@ -49,13 +49,3 @@ pub const SERVER_CLOCK: Sql = same(
     "
     select (extract(epoch from clock_timestamp()) * 1000000)::bigint, (extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint",
 );
-
-/// The schema in which a session's statements find their tables; null if the search path has none that exists. PostgreSQL only.
-pub const CURRENT_SCHEMA: Sql = same("select current_schema()::text");
-
-/// The PostgreSQL channel of the notifications. In a partition, the name of the schema follows it.
-pub const CHANNEL: &str = "fsm_due";
-
-/// Notifies channel `$1`. PostgreSQL only, and never in a transaction with other statements: the commit takes a lock that all notifying
-/// transactions share.
-pub const NOTIFY: Sql = same("select pg_notify($1, '')");

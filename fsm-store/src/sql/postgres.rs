@@ -1,4 +1,4 @@
-//! The sessions and transactions of PostgreSQL.
+//! The sessions, transactions and notifications of PostgreSQL.
 
 use super::statement::{Sql, same};
 
@@ -54,3 +54,13 @@ pub const EXAMINE_POSTGRES: &str = "begin isolation level repeatable read, read 
 /// Commits a transaction in which a user's statements ran. PostgreSQL answers the commit of a failed transaction with success, so a
 /// statement that fails there is sent first.
 pub const COMMIT_AFTER_USER: &str = "select 1; commit";
+
+/// The schema in which a session's statements find their tables; null if the search path has none that exists.
+pub const CURRENT_SCHEMA: Sql = same("select current_schema()::text");
+
+/// The channel of the notifications. In a partition, the name of the schema follows it.
+pub const CHANNEL: &str = "fsm_due";
+
+/// Notifies channel `$1`. Never in a transaction with other statements: the commit takes a lock that all notifying
+/// transactions share.
+pub const NOTIFY: Sql = same("select pg_notify($1, '')");
