@@ -94,6 +94,10 @@ impl Engine {
             }
             metrics::sizes(self.partition, machine, &sizes);
         }
+        if let Some(here) = self.partition {
+            let backlog = self.backlog_for_partitions(&mut reader.conn(), MOST).await?;
+            metrics::for_partitions(here, backlog.iter().map(|one| one.events).sum());
+        }
         let now = self.clock.now();
         let alive = workers::leases(&mut reader.conn()).await?.values().filter(|until| **until > now).count();
         metrics::workers(self.partition, alive);

@@ -17,7 +17,8 @@ use fsm_core::decide::send::{Dedup, Send as Delivery};
 use fsm_core::ids::CallId;
 use fsm_core::time::Timestamp;
 use fsm_core::trace::TraceContext;
-use fsm_store::partition_outbox::{self, Again, ClaimedLine, WaitingEvent};
+use fsm_store::conn::Conn;
+use fsm_store::partition_outbox::{self, Again, Backlog, ClaimedLine, WaitingEvent};
 use fsm_store::traces;
 use futures_util::StreamExt;
 use futures_util::stream::{self, FuturesUnordered};
@@ -83,6 +84,12 @@ impl Engine {
     pub(crate) async fn next_for_partitions(&self) -> Result<Option<Timestamp>, Error> {
         let Some(here) = self.partition else { return Ok(None) };
         Ok(self.targets(here.of()).await?.into_iter().map(|(_, due_at)| due_at).min())
+    }
+
+    /// The events that wait for other partitions, without delayed ones. At most `most` are counted for each partition.
+    pub(crate) async fn backlog_for_partitions(&self, conn: &mut Conn<'_>, most: u32) -> Result<Vec<Backlog>, Error> {
+        let (Some(here), now) = (self.partition, self.clock.now()) else { return Ok(Vec::new()) };
+        Ok(partition_outbox::backlog(conn, here.of(), now, now + CLAIM, most).await?)
     }
 
     async fn targets(&self, partitions: u32) -> Result<Vec<(u32, Timestamp)>, Error> {

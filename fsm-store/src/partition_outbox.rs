@@ -57,6 +57,17 @@ pub struct Again {
     pub tries: u32,
 }
 
+/// The events that wait for one partition, without delayed ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Backlog {
+    /// The number of the partition.
+    pub partition: u32,
+    /// The number of events, counted up to a limit.
+    pub events: u64,
+    /// The time at which the first of the counted ones was sent.
+    pub since: Timestamp,
+}
+
 /// Adds the events, in this order.
 pub async fn put(conn: &mut Conn<'_>, events: &[ToPartition<'_>], now: Timestamp) -> Result<()> {
     let rows = events.iter().enumerate().map(|(place, ToPartition { partition, sender, outgoing })| {
@@ -82,6 +93,18 @@ pub async fn put(conn: &mut Conn<'_>, events: &[ToPartition<'_>], now: Timestamp
 pub async fn targets(conn: &mut Conn<'_>, partitions: u32) -> Result<Vec<(u32, Timestamp)>> {
     let rows = conn.rows(&sql::PARTITION_OUTBOX_TARGETS, &values![i64::from(partitions)]).await?;
     rows.iter().map(|row| Ok((u32::try_from(row.get::<i64>(0)?).unwrap_or(u32::MAX), row.time(1)?))).collect()
+}
+
+/// The events that wait for each of this many partitions at `now` and are delivered, or tried again, until `until`. At most `most` are counted for
+/// each. Partitions for which none wait are left out.
+pub async fn backlog(conn: &mut Conn<'_>, partitions: u32, now: Timestamp, until: Timestamp, most: u32) -> Result<Vec<Backlog>> {
+    let values = values![i64::from(partitions), until.as_micros(), now.as_micros(), i64::from(most)];
+    let rows = conn.rows(&sql::PARTITION_OUTBOX_WAITING, &values).await?;
+    let read = |row: &Row| {
+        let partition = u32::try_from(row.get::<i64>(0)?).unwrap_or(u32::MAX);
+        Ok(Backlog { partition, events: u64::try_from(row.get::<i64>(1)?).unwrap_or_default(), since: row.time(2)? })
+    };
+    rows.iter().map(read).collect()
 }
 
 /// The machines and keys of receivers in this partition for which events are due. The first `limit` events are read.

@@ -162,7 +162,8 @@ async fn is_free(store: &Store, conn: &mut Conn<'_>, places: &[PartitionPlace]) 
     }
 }
 
-async fn create_one(settings: &Settings, place: &PartitionPlace, now: Timestamp) -> Result<()> {
+/// Creates the schema and the tables of one partition.
+pub(super) async fn create_one(settings: &Settings, place: &PartitionPlace, now: Timestamp) -> Result<()> {
     let own = place.settings(settings);
     let server = Store::open(Settings { schema: None, ..own.clone() }).await?;
     let created = create_schema(&server, &place.schema).await;

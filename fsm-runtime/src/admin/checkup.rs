@@ -84,6 +84,7 @@ impl Admin {
         findings.extend(self.unreadable().await?);
         findings.extend(self.rejections().await?);
         findings.extend(self.full_inboxes_found().await?);
+        findings.extend(self.events_for_partitions().await?);
         findings.extend(self.schedules_found().await?);
         findings.extend(self.newest_drift().await?);
         Ok(findings)
@@ -99,6 +100,7 @@ impl Admin {
         findings.extend(self.unreadable().await?);
         findings.extend(self.rejections().await?);
         findings.extend(self.full_inboxes_found().await?);
+        findings.extend(self.events_for_partitions().await?);
         findings.extend(self.schedules_found().await?);
         findings.extend(self.drift().await?);
         let report = self.examine().await?;

@@ -18,6 +18,11 @@ pub const NAMES: &[(&str, MetricKind, &str)] = &[
         MetricKind::Gauge,
         "Events from verbs that wait for room in the inbox of their receiver, counted up to a limit: by machine.",
     ),
+    (
+        "fsm_partition_outbox_events",
+        MetricKind::Gauge,
+        "Events from verbs that wait for instances of other partitions, counted up to a limit: by the partition of the senders.",
+    ),
     ("fsm_due_calls", MetricKind::Gauge, "Calls that are due and have not started, counted up to a limit: by machine."),
     ("fsm_oldest_due_seconds", MetricKind::Gauge, "The time that the oldest due call has waited; 0 if none is due: by machine."),
     ("fsm_limit_running", MetricKind::Gauge, "Calls that run under a limit, counted up to a limit: by limit."),

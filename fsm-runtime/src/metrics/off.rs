@@ -41,4 +41,6 @@ pub(crate) fn limit(_name: &str, _running: u32, _waiting: u32) {}
 
 pub(crate) fn sizes(_partition: Option<Partition>, _machine: &str, _sizes: &Sizes) {}
 
+pub(crate) fn for_partitions(_here: Partition, _events: u64) {}
+
 pub(crate) fn workers(_partition: Option<Partition>, _alive: usize) {}

@@ -135,6 +135,11 @@ pub(crate) fn sizes(partition: Option<Partition>, machine: &str, sizes: &Sizes) 
     gauge!("fsm_outbox_events", labels).set(sizes.outbox_events as f64);
 }
 
+/// The events of a partition that wait for instances of other partitions.
+pub(crate) fn for_partitions(here: Partition, events: u64) {
+    gauge!("fsm_partition_outbox_events", labels(Some(here), &[])).set(events as f64);
+}
+
 /// The worker sessions of the database whose lease has not ended.
 pub(crate) fn workers(partition: Option<Partition>, alive: usize) {
     gauge!("fsm_workers", labels(partition, &[])).set(alive as f64);

@@ -3,8 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "postgres")]
+use fsm_core::partition::Partition;
 use fsm_core::time::Timestamp;
 use fsm_store::invariants::Invariant;
+#[cfg(feature = "postgres")]
+use fsm_store::partitions::PartitionPlace;
 use fsm_store::sessions;
 #[cfg(feature = "postgres")]
 use fsm_store::testing::Fresh;
@@ -108,10 +112,23 @@ impl TestBedBuilder {
     /// If there is no PostgreSQL, or the engine does not start.
     #[cfg(feature = "postgres")]
     pub async fn partitions(self, partitions: u32) -> TestBed {
-        let fresh = async || Fresh::empty().await.unwrap_or_else(|error| panic!("the test bed needs PostgreSQL: {error}"));
-        let databases: Arc<[Fresh]> = Arc::new([fresh().await, fresh().await]);
-        let opened = async { TestBed::start(self.builder, TestDatabase::partitioned(partitions, databases).await?).await };
-        opened.await.unwrap_or_else(|error| panic!("the test bed does not start: {error}"))
+        self.open_partitions(partitions).await.unwrap_or_else(|error| panic!("the test bed does not start: {error}"))
+    }
+
+    #[cfg(feature = "postgres")]
+    async fn open_partitions(self, partitions: u32) -> Result<TestBed, Error> {
+        let all: Vec<_> = (0..partitions).filter_map(|number| Partition::new(number, partitions)).collect();
+        let of = |database: usize| all.iter().copied().skip(database).step_by(2).collect::<Vec<_>>();
+        let fresh = async |database| {
+            let created = Fresh::with_partitions(&of(database)).await;
+            created.unwrap_or_else(|error| panic!("the test bed needs PostgreSQL: {error}"))
+        };
+        let databases = [fresh(0).await, fresh(1).await];
+        let place = |(number, partition): (usize, &Partition)| {
+            PartitionPlace::new(*partition, Some(databases[number % databases.len()].url().to_owned()))
+        };
+        let places = all.iter().enumerate().map(place).collect();
+        TestBed::start(self.builder, TestDatabase::partitioned(places, Arc::new(databases)).await?).await
     }
 
     /// Starts on the database at `url`, which is kept.

@@ -8,7 +8,7 @@ use fsm_core::time::Timestamp;
 use fsm_store::migrate;
 use fsm_store::open::Store;
 #[cfg(feature = "postgres")]
-use fsm_store::partitions;
+use fsm_store::partitions::{self, PartitionPlace};
 use fsm_store::settings::Settings;
 #[cfg(feature = "postgres")]
 use fsm_store::testing::Fresh;
@@ -16,6 +16,7 @@ use fsm_store::testing::Fresh;
 use crate::clock::Clock;
 use crate::engine::OpenDatabase;
 use crate::error::Error;
+use crate::start::FEWEST_CONNECTIONS;
 
 /// The first time that every test bed's clock shows: 2030-01-01T00:00:00Z, in microseconds.
 const BEGINNING_US: i64 = 1_893_456_000_000_000;
@@ -54,24 +55,24 @@ impl TestDatabase {
         Ok(database)
     }
 
-    /// Creates partitions, in these databases by turns. The first database also has the directory.
+    /// Opens partitions, which are in these databases by turns, and creates their directory in the first one.
     #[cfg(feature = "postgres")]
-    pub(super) async fn partitioned(partitions: u32, databases: Arc<[Fresh]>) -> Result<TestDatabase, Error> {
-        let (url, urls) = (databases[0].url().to_owned(), databases.iter().map(|fresh| fresh.url().to_owned()).collect::<Vec<_>>());
-        let (settings, beginning) = (Settings::new(&url), Timestamp::from_micros(BEGINNING_US));
-        let places = partitions::places(partitions, &urls).ok_or_else(|| Error::input("a database has at most 1,024 partitions"))?;
+    pub(super) async fn partitioned(places: Vec<PartitionPlace>, databases: Arc<[Fresh]>) -> Result<TestDatabase, Error> {
+        let settings = Settings::new(databases[0].url());
         let directory = Store::open(settings.clone()).await?;
-        partitions::create(&directory, &settings, &places, beginning).await?;
+        partitions::create(&directory, &settings, &places, Timestamp::from_micros(BEGINNING_US)).await?;
+        directory.close().await;
         let mut stores: Vec<(Store, Option<Partition>)> = Vec::with_capacity(places.len());
         for place in &places {
-            let mut store = Store::open(Settings { connections: 3, ..place.settings(&settings) }).await?;
+            let mut store = Store::open(Settings { connections: FEWEST_CONNECTIONS, ..place.settings(&settings) }).await?;
             // A failure counts the statements of all partitions.
             if let Some((first, _)) = stores.first() {
                 store.share_failpoint(first);
             }
             stores.push((store, Some(place.partition)));
         }
-        Ok(TestDatabase::of(stores, &url, Origin::Partitioned(partitions, databases)))
+        let origin = Origin::Partitioned(places[0].partition.of(), databases);
+        Ok(TestDatabase::of(stores, &settings.url, origin))
     }
 
     fn of(stores: Vec<(Store, Option<Partition>)>, url: &str, origin: Origin) -> TestDatabase {

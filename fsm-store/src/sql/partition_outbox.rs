@@ -34,6 +34,37 @@ pub const PARTITION_OUTBOX_TARGETS: Sql = same(
     where p.due_at is not null",
 );
 
+/// The partitions, of `$1`, for which events wait whose next delivery is until `$2` and that are not delayed beyond `$3`: their number, counted up
+/// to `$4`, and the time at which the first of those was sent. Uses the index of due events.
+pub const PARTITION_OUTBOX_WAITING: Sql = same(
+    "
+    with recursive p (number) as (
+        select cast(0 as bigint)
+        union all
+        select p.number + 1
+        from p
+        where p.number + 1 < $1
+    ), waiting as (
+        select p.number,
+            (select count(*) from (
+                select 1
+                from fsm_partition_outbox o
+                where o.partition = p.number and o.due_at <= $2 and (o.deliver_at is null or o.deliver_at <= $3)
+                limit $4
+            ) as counted) as events,
+            (select min(f.created_at) from (
+                select o.created_at
+                from fsm_partition_outbox o
+                where o.partition = p.number and o.due_at <= $2 and (o.deliver_at is null or o.deliver_at <= $3)
+                limit $4
+            ) as f) as since
+        from p
+    )
+    select w.number, w.events, w.since
+    from waiting w
+    where w.events > 0",
+);
+
 /// The receivers in partition `$1` of the first `$3` events that are due at `$2`. Uses the index of due events.
 pub const PARTITION_OUTBOX_DUE: Sql = same(
     "

@@ -2,11 +2,13 @@
 
 use std::time::SystemTime;
 
+use fsm_core::partition::Partition;
 use sqlx::{Connection, PgConnection};
 use uuid::Uuid;
 
 use super::cluster;
 use crate::open::Store;
+use crate::partitions::{self, PartitionPlace};
 use crate::settings::Settings;
 use crate::{migrate, sql};
 
@@ -32,21 +34,42 @@ impl Fresh {
 
     /// Creates a database with all tables. An error if there is no PostgreSQL.
     pub async fn migrated() -> Result<Fresh, Failed> {
+        let fill = async |url: &str| {
+            let store = Store::open(Settings::new(url)).await?;
+            migrate::up(&store, SystemTime::now().into()).await?;
+            store.close().await;
+            Ok(())
+        };
+        Fresh::of_template(&format!("fsm_template_{}", migrate::fingerprint()), fill).await
+    }
+
+    /// Creates a database with the schemas of these partitions, and without a directory. An error if there is no PostgreSQL.
+    pub async fn with_partitions(partitions: &[Partition]) -> Result<Fresh, Failed> {
+        let numbers: String = partitions.iter().map(|one| format!("_{}of{}", one.number(), one.of())).collect();
+        let fill = async |url: &str| {
+            for partition in partitions {
+                let place = PartitionPlace::new(*partition, None);
+                partitions::create_one(&Settings::new(url), &place, SystemTime::now().into()).await?;
+            }
+            Ok(())
+        };
+        Fresh::of_template(&format!("fsm_template_{}{numbers}", migrate::fingerprint()), fill).await
+    }
+
+    /// Creates a copy of a template, which `fill` fills if it does not exist.
+    async fn of_template(template: &str, fill: impl AsyncFn(&str) -> Result<(), Failed>) -> Result<Fresh, Failed> {
         let (cluster, mut connection) = connect().await?;
-        let template = format!("fsm_template_{}", migrate::fingerprint());
         sqlx::query(sql::LOCK_TEMPLATES).bind(TEMPLATE_LOCK).execute(&mut connection).await?;
-        let is_there: bool = sqlx::query_scalar(sql::DATABASE_EXISTS).bind(&template).fetch_one(&mut connection).await?;
+        let is_there: bool = sqlx::query_scalar(sql::DATABASE_EXISTS).bind(template).fetch_one(&mut connection).await?;
         if !is_there {
             // The template is created under another name and renamed at the end, so that a template that exists is complete.
             let unfinished = format!("{template}_{}", std::process::id());
             execute(&mut connection, sql::drop_database(&unfinished)).await?;
             execute(&mut connection, sql::create_database(&unfinished, "template0")).await?;
-            let store = Store::open(Settings::new(on(&cluster, &unfinished))).await?;
-            migrate::up(&store, SystemTime::now().into()).await?;
-            store.close().await;
-            execute(&mut connection, sql::rename_database(&unfinished, &template)).await?;
+            fill(&on(&cluster, &unfinished)).await?;
+            execute(&mut connection, sql::rename_database(&unfinished, template)).await?;
         }
-        Fresh::copy_of(&template, cluster, connection).await
+        Fresh::copy_of(template, cluster, connection).await
     }
 
     async fn copy_of(template: &str, cluster: String, mut connection: PgConnection) -> Result<Fresh, Failed> {

@@ -6,6 +6,7 @@ use fsm_core::duration::display;
 use fsm_core::time::Timestamp;
 use fsm_store::claim::{Served, Which, claimable, may_be_a_rows};
 use fsm_store::overview::{self, ToCome};
+use fsm_store::partition_outbox::Backlog;
 use fsm_store::workers::Worker;
 
 use super::{FEW, Finding, Level, MOST, counted};
@@ -59,6 +60,18 @@ impl Admin {
             findings.push(Finding::new(Level::Ok, "workers", format!("{} live, and nothing is late", alive.len())));
         }
         Ok(findings)
+    }
+
+    /// Events that wait for instances of other partitions.
+    pub(super) async fn events_for_partitions(&self) -> Result<Vec<Finding>, Error> {
+        let look = async || self.engine.backlog_for_partitions(&mut self.engine.store.reader().await?.conn(), MOST).await;
+        let found = self.engine.read(look).await?.into_iter().map(|Backlog { partition, events, since }| {
+            let is_late = self.now().since(since) > PATIENCE;
+            let why = if is_late { ": it cannot be reached, no worker is alive, or the inboxes of their receivers are full" } else { "" };
+            let says = format!("{} events wait for instances of partition {partition}, the first since {since}{why}", counted(events));
+            Finding::new(if is_late { Level::Warning } else { Level::Ok }, "outbox", says)
+        });
+        Ok(found.collect())
     }
 
     /// Receivers whose inbox has had no room for long. Events to them wait in the outbox.
