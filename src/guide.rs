@@ -21,6 +21,7 @@ chapters! {
     testing: "testing.md",
     production: "production.md",
     observability: "observability.md",
+    partitions: "partitions.md",
     security: "security.md",
     operating: "operating.md",
     console: "console.md",

@@ -226,7 +226,7 @@ impl<M: Machine> Handle<M> {
 
     /// A page of the instances that match the filter, in the order of their creation, or with a key prefix or a search field in the order of
     /// their keys. Returns an `is_input` error if the machine has no search field of a name in the filter. Instances that this program cannot read are listed
-    /// separately.
+    /// separately; on a database with partitions, one of them may be on two pages.
     pub async fn list(&self, filter: Filter) -> Result<Page<Instance<M>>, Error> {
         pages::list(&self.engines, filter).await
     }

@@ -110,6 +110,8 @@ impl Builder {
     /// A PostgreSQL URL may name several servers, as in libpq: `postgres://user@h1:5432,h2:5433/db`. Each connection goes to the server
     /// that fits `target_session_attrs`, `read-write` by default. `connect_timeout` is the limit for each server in seconds, 5 by default.
     ///
+    /// If the database has the directory `fsm_partitions`, the runtime works on all partitions that it lists.
+    ///
     /// # Encryption of the connection to PostgreSQL
     ///
     /// The URL's parameter `sslmode`, or the variable `PGSSLMODE`, is one of:
@@ -171,7 +173,8 @@ impl Builder {
         self.machine::<M>()
     }
 
-    /// The maximum number of attempts that execute at the same time; 256 by default, at least 1.
+    /// The maximum number of attempts that execute at the same time; 256 by default, at least 1. Partitions share it equally, and each has at
+    /// least one.
     pub fn concurrency(mut self, attempts: u32) -> Self {
         self.concurrency = attempts.max(1);
         self
@@ -284,7 +287,7 @@ impl Builder {
     }
 
     /// The maximum number of connections to PostgreSQL; 8 by default, at least 3. Two more are used: one for the lease and one that listens
-    /// for notifications.
+    /// for notifications. Partitions share the connections equally; each has at least 3, and two more.
     ///
     /// At most half of them, rounded down, are lent to verbs by `ctx.postgres()` at a time. A quarter, at least one, is reserved for
     /// commits, claims and the sweeper. The rest serves reads, `ctx.once` and the engine. Of 8 connections that is 4, 2 and 2; of 3 it is

@@ -5,6 +5,7 @@ mod crash;
 mod database;
 mod effects;
 mod end;
+mod examination;
 mod failures;
 #[cfg(all(feature = "sqlite", feature = "postgres"))]
 pub mod scale;

@@ -3,12 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(feature = "postgres")]
-use fsm_core::partition::Partition;
 use fsm_core::time::Timestamp;
 use fsm_store::invariants::Invariant;
-#[cfg(feature = "postgres")]
-use fsm_store::partitions::PartitionPlace;
 use fsm_store::sessions;
 #[cfg(feature = "postgres")]
 use fsm_store::testing::Fresh;
@@ -17,7 +13,6 @@ use tokio::sync::Mutex;
 
 use super::database::{Origin, TestDatabase};
 use crate::catalog::Catalog;
-use crate::doctor::Report;
 use crate::drift::Migrate;
 use crate::engine::{Engine, Work};
 use crate::engine_access::EngineAccess;
@@ -112,23 +107,8 @@ impl TestBedBuilder {
     /// If there is no PostgreSQL, or the engine does not start.
     #[cfg(feature = "postgres")]
     pub async fn partitions(self, partitions: u32) -> TestBed {
-        self.open_partitions(partitions).await.unwrap_or_else(|error| panic!("the test bed does not start: {error}"))
-    }
-
-    #[cfg(feature = "postgres")]
-    async fn open_partitions(self, partitions: u32) -> Result<TestBed, Error> {
-        let all: Vec<_> = (0..partitions).filter_map(|number| Partition::new(number, partitions)).collect();
-        let of = |database: usize| all.iter().copied().skip(database).step_by(2).collect::<Vec<_>>();
-        let fresh = async |database| {
-            let created = Fresh::with_partitions(&of(database)).await;
-            created.unwrap_or_else(|error| panic!("the test bed needs PostgreSQL: {error}"))
-        };
-        let databases = [fresh(0).await, fresh(1).await];
-        let place = |(number, partition): (usize, &Partition)| {
-            PartitionPlace::new(*partition, Some(databases[number % databases.len()].url().to_owned()))
-        };
-        let places = all.iter().enumerate().map(place).collect();
-        TestBed::start(self.builder, TestDatabase::partitioned(places, Arc::new(databases)).await?).await
+        let opened = async { TestBed::start(self.builder, TestDatabase::partitioned(partitions).await?).await };
+        opened.await.unwrap_or_else(|error| panic!("the test bed does not start: {error}"))
     }
 
     /// Starts on the database at `url`, which is kept.
@@ -158,7 +138,7 @@ pub struct TestBed {
     pub(super) lease_keepers: Vec<Mutex<DedicatedConnection>>,
     builder: Builder,
     database: TestDatabase,
-    is_examined: bool,
+    pub(super) is_examined: bool,
 }
 
 impl TestBed {
@@ -386,37 +366,6 @@ impl TestBed {
     fn busy(&self) -> Option<(&Arc<Engine>, &Work)> {
         let mut all = self.engines.all().iter().filter_map(|engine| Some((engine, engine.work.as_ref()?)));
         all.find(|(engine, work)| !work.running().is_empty() || !engine.queue.is_idle())
-    }
-}
-
-/// Every test ends with a check of the invariants. A test that leaves an inconsistent row fails, whatever it asserted.
-impl Drop for TestBed {
-    fn drop(&mut self) {
-        self.engines.kill();
-        if std::thread::panicking() || !self.is_examined {
-            return;
-        }
-        let stores: Vec<_> = self.engines.all().iter().map(|engine| engine.store.clone()).collect();
-        // On a thread and a connection of its own, because this function must wait and must not block the test's async runtime.
-        let examining = std::thread::spawn(move || -> Result<Vec<Report>, Box<dyn std::error::Error + Send + Sync>> {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            let mut reports = Vec::with_capacity(stores.len());
-            for store in stores {
-                reports.push(runtime.block_on(async { Report::of(&mut store.dedicated().await?.conn()).await })?);
-            }
-            Ok(reports)
-        });
-        match examining.join() {
-            Ok(Ok(reports)) => match reports.iter().find(|report| !report.is_healthy()) {
-                None => {}
-                Some(report) => panic!("the test bed's database is not as it must be:\n{report}"),
-            },
-            Ok(Err(error)) => panic!(
-                "the test bed's invariants cannot be checked: {error}; if a commit was under way when the test ended, the test has to await \
-                 `run_until_idle()` first"
-            ),
-            Err(_) => panic!("the test bed's invariants cannot be checked"),
-        }
     }
 }
 

@@ -8,7 +8,7 @@ use fsm_core::time::Timestamp;
 use fsm_store::migrate;
 use fsm_store::open::Store;
 #[cfg(feature = "postgres")]
-use fsm_store::partitions::{self, PartitionPlace};
+use fsm_store::partitions::{PartitionPlace, create};
 use fsm_store::settings::Settings;
 #[cfg(feature = "postgres")]
 use fsm_store::testing::Fresh;
@@ -16,6 +16,8 @@ use fsm_store::testing::Fresh;
 use crate::clock::Clock;
 use crate::engine::OpenDatabase;
 use crate::error::Error;
+#[cfg(feature = "postgres")]
+use crate::error::ErrorKind;
 use crate::start::FEWEST_CONNECTIONS;
 
 /// The first time that every test bed's clock shows: 2030-01-01T00:00:00Z, in microseconds.
@@ -55,12 +57,21 @@ impl TestDatabase {
         Ok(database)
     }
 
-    /// Opens partitions, which are in these databases by turns, and creates their directory in the first one.
+    /// Creates this number of partitions, in two fresh databases by turns. The first one has the directory.
     #[cfg(feature = "postgres")]
-    pub(super) async fn partitioned(places: Vec<PartitionPlace>, databases: Arc<[Fresh]>) -> Result<TestDatabase, Error> {
+    pub(super) async fn partitioned(partitions: u32) -> Result<TestDatabase, Error> {
+        let all: Vec<_> = (0..partitions).filter_map(|number| Partition::new(number, partitions)).collect();
+        let fresh = async |database: usize| {
+            let own: Vec<_> = all.iter().copied().skip(database).step_by(2).collect();
+            let created = Fresh::with_partitions(&own).await;
+            created.map_err(|error| Error::other(ErrorKind::System, format!("there is no PostgreSQL: {error}")))
+        };
+        let databases: Arc<[Fresh]> = Arc::new([fresh(0).await?, fresh(1).await?]);
+        let url = |number: usize| Some(databases[number % databases.len()].url().to_owned());
+        let places: Vec<_> = all.iter().enumerate().map(|(number, partition)| PartitionPlace::new(*partition, url(number))).collect();
         let settings = Settings::new(databases[0].url());
         let directory = Store::open(settings.clone()).await?;
-        partitions::create(&directory, &settings, &places, Timestamp::from_micros(BEGINNING_US)).await?;
+        create(&directory, &settings, &places, Timestamp::from_micros(BEGINNING_US)).await?;
         directory.close().await;
         let mut stores: Vec<(Store, Option<Partition>)> = Vec::with_capacity(places.len());
         for place in &places {
@@ -71,7 +82,7 @@ impl TestDatabase {
             }
             stores.push((store, Some(place.partition)));
         }
-        let origin = Origin::Partitioned(places[0].partition.of(), databases);
+        let origin = Origin::Partitioned(partitions, databases);
         Ok(TestDatabase::of(stores, &settings.url, origin))
     }
 

@@ -4,7 +4,7 @@ use crate::sql::{self, Many, Sql};
 
 /// Each statement of the store that reads or changes rows by a key. Those of the directory of partitions are left out: its tables exist only in
 /// partitioned databases, have a few rows and are read whole. The tests of partitions run each of them.
-pub(super) const ALL: [(&str, &Sql); 131] = [
+pub(super) const ALL: [(&str, &Sql); 137] = [
     ("CLAIM", &sql::CLAIM),
     ("CLAIM_NORMAL", &sql::CLAIM_NORMAL),
     ("CLAIM_THESE", &sql::CLAIM_THESE),
@@ -74,6 +74,12 @@ pub(super) const ALL: [(&str, &Sql); 131] = [
     ("KEY_EDGE_UP", &sql::KEY_EDGE_UP),
     ("KEY_EDGE_DOWN", &sql::KEY_EDGE_DOWN),
     ("KEYS_AFTER", &sql::KEYS_AFTER),
+    ("PARTITION_OUTBOX_TARGETS", &sql::PARTITION_OUTBOX_TARGETS),
+    ("PARTITION_OUTBOX_WAITING", &sql::PARTITION_OUTBOX_WAITING),
+    ("PARTITION_OUTBOX_DUE", &sql::PARTITION_OUTBOX_DUE),
+    ("PARTITION_OUTBOX_LINE", &sql::PARTITION_OUTBOX_LINE),
+    ("PARTITION_OUTBOX_CLAIM", &sql::PARTITION_OUTBOX_CLAIM),
+    ("PARTITION_OUTBOX_POSTPONE", &sql::PARTITION_OUTBOX_POSTPONE),
     ("COUNTS", &sql::COUNTS),
     ("WAITING", &sql::WAITING),
     ("TIMERS_BESIDE", &sql::TIMERS_BESIDE),
@@ -139,7 +145,7 @@ pub(super) const ALL: [(&str, &Sql); 131] = [
 ];
 
 /// Each such statement about many rows.
-pub(super) const MANY: [(&str, &Many); 78] = [
+pub(super) const MANY: [(&str, &Many); 81] = [
     ("LIMIT_USES", &sql::LIMIT_USES),
     ("LIMIT_VALUE_NEXT", &sql::LIMIT_VALUE_NEXT),
     ("LOCK_BY_KEY", &sql::LOCK_BY_KEY),
@@ -159,6 +165,9 @@ pub(super) const MANY: [(&str, &Many); 78] = [
     ("FAIR_PUT", &sql::FAIR_PUT),
     ("OUTBOX_PUT", &sql::OUTBOX_PUT),
     ("OUTBOX_TAKE", &sql::OUTBOX_TAKE),
+    ("PARTITION_OUTBOX_PUT", &sql::PARTITION_OUTBOX_PUT),
+    ("PARTITION_OUTBOX_TAKE", &sql::PARTITION_OUTBOX_TAKE),
+    ("PARTITION_OUTBOX_UNSEND", &sql::PARTITION_OUTBOX_UNSEND),
     ("NOTE_SENDER", &sql::NOTE_SENDER),
     ("NAMES", &sql::NAMES),
     ("UNSEND", &sql::UNSEND),

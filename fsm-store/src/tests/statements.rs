@@ -71,6 +71,7 @@ async fn every_statement_rides_an_index() {
                 "n",
                 "w",
                 "walk",
+                "p",
                 "counted",
                 "fsm_workers",
                 "r",
