@@ -49,6 +49,10 @@ impl Broken {
     pub fn new(is_broken: bool) -> Arc<Broken> {
         Arc::new(Broken(AtomicBool::new(is_broken)))
     }
+
+    pub fn break_down(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 #[verb]
@@ -133,7 +137,11 @@ pub struct Answer {
 
 impl Browser {
     pub fn of(console: Console) -> Browser {
-        Browser(Router::new().nest("/fsm", console.router()))
+        Browser::of_router(console.router())
+    }
+
+    pub fn of_router(router: Router) -> Browser {
+        Browser(Router::new().nest("/fsm", router))
     }
 
     pub async fn ask(&self, request: Request<Body>) -> Answer {
