@@ -109,7 +109,7 @@ pub(crate) fn document(asked: &Asked, page: &Page) -> Response {
                         dt { kbd { "j" } " " kbd { "k" } } dd { "next and previous row" }
                         dt { kbd { "x" } } dd { "select the row" }
                         dt { kbd { "Enter" } } dd { "open the row" }
-                        dt { kbd { "g" } " then a letter" } dd { "o overview, i instances, e errors, d due, w workers, m simulator, a audit" @if partition.is_some() { ", p partitions" } }
+                        dt { kbd { "g" } " then a letter" } dd { (keys_of(pages)) @if partition.is_some() { ", p partitions" } }
                         dt { kbd { "r" } } dd { "retry the instance of this page" }
                         dt { kbd { "s" } } dd { "choose an event to send to it" }
                         dt { kbd { "[" } " " kbd { "]" } } dd { "previous and next page" }
@@ -121,6 +121,11 @@ pub(crate) fn document(asked: &Asked, page: &Page) -> Response {
         }
     };
     (page.status, Html(document.into_string())).into_response()
+}
+
+/// The letters that open the pages of a navigation.
+fn keys_of(pages: &[(&str, &str, &str)]) -> String {
+    pages.iter().map(|(_, name, key)| format!("{key} {}", name.to_lowercase())).collect::<Vec<_>>().join(", ")
 }
 
 /// A page with the error.

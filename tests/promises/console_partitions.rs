@@ -222,6 +222,25 @@ async fn a_database_without_partitions_has_no_page_for_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_open_first_page_is_updated_and_its_stream_ends_with_the_program() {
+    let directory = Fresh::empty().await.unwrap();
+    partitions::create(&Opening::to_act(directory.url()), 2, &[]).await.unwrap();
+    let runtime = Runtime::builder().database(directory.url()).only::<Shown>().data(Broken::new(true)).start().await.unwrap();
+    let mut updates = Browser::of(console(&runtime).authorize(|_| Access::Viewer.into())).updates("/live?page=").await;
+    let first = updates.next().await.expect("the page as it is");
+    assert!(first.contains("All 2 partitions are reachable") && !first.contains("/errors"), "{first}");
+    runtime.machine::<Shown>().send("e-1", Pay::new("a note")).await.unwrap();
+    let mut moved = String::new();
+    while !moved.contains(&format!("/fsm/partition/{}/errors", partition_of("e-1", 2))) {
+        moved.push_str(&updates.next().await.expect("an update"));
+    }
+    assert!(!moved.contains("\"id\":\"find\""), "only the sections that changed are sent: {moved}");
+    let shutdown = tokio::spawn(runtime.shutdown());
+    while updates.next().await.is_some() {}
+    shutdown.await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_partition_whose_server_hangs_delays_neither_the_first_page_nor_the_other_partitions() {
     let Some(cluster) = own_cluster() else { return };
     let directory = Fresh::empty().await.unwrap();
