@@ -150,7 +150,7 @@ impl Count {
 fn summary(rows: &[Row<'_>]) -> Markup {
     let unreachable = rows.iter().filter(|row| row.figures.is_err()).count();
     html! {
-        @if unreachable > 0 { p class="notice bad" { (unreachable) " of " (rows.len()) " partitions cannot be reached. The others are not affected." } }
+        @if unreachable > 0 { p class="notice bad" { (unreachable) " of " (rows.len()) " partitions cannot be reached." @if unreachable < rows.len() { " The others are not affected." } } }
         @else { p class="quiet" { "All " (rows.len()) " partitions are reachable." } }
     }
 }
@@ -174,7 +174,7 @@ fn table(asked: &Asked, rows: &[Row<'_>]) -> Markup {
     html! {
         h2 { "All partitions" }
         div class="wide" { table {
-            thead { tr { th { "partition" } th { "schema" } th { "database" } th { "status" } @for head in heads { th class="number" { (head) } } } }
+            thead { tr { th { "partition" } th { "status" } @for head in heads { th class="number" { (head) } } th { "schema" } th { "database" } } }
             tbody { @for row in rows { (row.shown(asked, heads.len())) } }
         } }
     }
@@ -188,8 +188,6 @@ impl Row<'_> {
         html! {
             tr {
                 td { a href=(base.overview()) data-row { "partition " (number) } }
-                td { code { (clean(&listed.place.schema)) } }
-                td { (clean(listed.database.as_deref().unwrap_or("that of the directory"))) }
                 @match &self.figures {
                     Ok(figures) => {
                         td { span class="status done" { span aria-hidden="true" { "✓" } " reachable" } }
@@ -208,6 +206,8 @@ impl Row<'_> {
                         td class="text" colspan=(columns) { (clean(why)) }
                     }
                 }
+                td { code { (clean(&listed.place.schema)) } }
+                td { (clean(listed.database.as_deref().unwrap_or("that of the directory"))) }
             }
         }
     }
