@@ -13,6 +13,9 @@ use crate::stage::Stage;
 /// It differs from the `fsm` command in three ways. A payload that does not decode as the event's type is an error before anything is sent.
 /// The builder's `redact` and `codec` apply. And the machines are those of this program's code, even before they were first started.
 ///
+/// On a database with partitions it works as the `fsm` command does: `--partition N` selects one, a command about one instance finds its partition
+/// by the key, and `doctor`, `migrate` and `partitions` go through all of them. It does not create partitions.
+///
 /// A runtime continues to work meanwhile. The exit codes are those of the command.
 pub async fn run(inside: impl Into<EngineAccess>) -> ExitCode {
     run_args(inside, std::env::args_os()).await

@@ -18,7 +18,7 @@ use clap::{CommandFactory, FromArgMatches};
 use fsm_runtime::admin::Opening;
 use fsm_runtime::engine_access::EngineAccess;
 
-use args::{Args, Command};
+use args::Args;
 use problem::Problem;
 use stage::Stage;
 
@@ -37,22 +37,18 @@ pub async fn run(arguments: impl IntoIterator<Item = OsString>, stage: &mut Stag
 /// Like [`run`], on the database of the program that calls it.
 pub async fn run_inside(inside: impl Into<EngineAccess>, arguments: impl IntoIterator<Item = OsString>, stage: &mut Stage<'_>) -> u8 {
     let command = Args::command().mut_arg("database", |database| database.hide(true)).mut_arg("redact", |redact| redact.hide(true));
-    let command = command.mut_arg("partition", |partition| partition.hide(true)).mut_subcommand("partitions", |it| it.hide(true));
     match parsed(command, arguments) {
         Ok((_, true)) => ended(Err(Problem::Usage("the program has its database, and says itself what is secret".into())), stage),
-        Ok((Args { command: Command::Partitions(_), .. }, false)) => {
-            ended(Err(Problem::Usage("the program has its database; partitions are managed by the `fsm` command".into())), stage)
-        }
         Ok((args, false)) => ended(command::run(Args { redact: Vec::new(), ..args }, Opening::inside(inside), stage).await, stage),
         Err(error) => print_usage(&error, stage),
     }
 }
 
-/// Parses the arguments. The flag is true if they name a database, a partition or fields to redact.
+/// Parses the arguments. The flag is true if they name a database or fields to redact.
 fn parsed(command: clap::Command, arguments: impl IntoIterator<Item = OsString>) -> Result<(Args, bool), clap::Error> {
     let matches = command.try_get_matches_from(arguments)?;
     let is_said = |name| matches.value_source(name) == Some(ValueSource::CommandLine);
-    let names_any = ["database", "partition", "redact"].into_iter().any(is_said);
+    let names_any = ["database", "redact"].into_iter().any(is_said);
     Ok((Args::from_arg_matches(&matches)?, names_any))
 }
 

@@ -52,10 +52,16 @@ const NAVIGATION: [(&str, &str, &str); 7] = [
     ("/audit", "Audit", "a"),
 ];
 
+/// The navigation of the page about all partitions.
+const ALL_PARTITIONS: [(&str, &str, &str); 1] = [("", "Partitions", "p")];
+
 /// The complete HTML document.
 pub(crate) fn document(asked: &Asked, page: &Page) -> Response {
     let base = &asked.base;
     let here = page.path.split('?').next().unwrap_or_default();
+    let partition = asked.shared.partition();
+    let is_above_partitions = !asked.shared.partitions().is_empty();
+    let pages: &[_] = if is_above_partitions { &ALL_PARTITIONS } else { &NAVIGATION };
     let document = html! {
         (DOCTYPE)
         html lang="en" {
@@ -63,7 +69,7 @@ pub(crate) fn document(asked: &Asked, page: &Page) -> Response {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
-                title { (clean(&page.title)) " · fsm" }
+                title { (clean(&page.title)) @if let Some(partition) = partition { " · partition " (partition.number()) } " · fsm" }
                 link rel="stylesheet" href=(base.to(&format!("/assets/{}", *STYLE_NAME)));
                 link rel="icon" href="data:,";
                 script type="module" src=(base.to(&format!("/assets/{}", *SCRIPT_NAME))) {}
@@ -72,13 +78,19 @@ pub(crate) fn document(asked: &Asked, page: &Page) -> Response {
                 a class="skip" href="#main" { "Skip to the content" }
                 header class="top" {
                     nav aria-label="Pages" {
-                        @for (path, name, key) in NAVIGATION {
+                        @if let Some(partition) = partition {
+                            a href=(base.above_partition(partition.number()).overview()) data-key="gp" { "Partitions" }
+                            span class="badge" { "partition " (partition.number()) " of " (partition.of()) }
+                        }
+                        @for &(path, name, key) in pages {
                             @let is_here = path == here;
                             a href=(if path.is_empty() { base.overview() } else { base.to(path) }) aria-current=[is_here.then_some("page")] data-key={ "g" (key) } { (name) }
                         }
                     }
-                    form class="search" action=(base.to("/search")) method="get" role="search" {
-                        input type="search" name="q" placeholder="key, id or error text" aria-label="Find an instance by key, id or error text" data-key="/";
+                    @if !is_above_partitions {
+                        form class="search" action=(base.to("/search")) method="get" role="search" {
+                            input type="search" name="q" placeholder="key, id or error text" aria-label="Find an instance by key, id or error text" data-key="/";
+                        }
                     }
                     span class="live" id="live" role="status" { }
                     @if asked.shared.is_read_only { span class="badge" { "read-only" } }
@@ -97,7 +109,7 @@ pub(crate) fn document(asked: &Asked, page: &Page) -> Response {
                         dt { kbd { "j" } " " kbd { "k" } } dd { "next and previous row" }
                         dt { kbd { "x" } } dd { "select the row" }
                         dt { kbd { "Enter" } } dd { "open the row" }
-                        dt { kbd { "g" } " then a letter" } dd { "o overview, i instances, e errors, d due, w workers, m simulator, a audit" }
+                        dt { kbd { "g" } " then a letter" } dd { (keys_of(pages)) @if partition.is_some() { ", p partitions" } }
                         dt { kbd { "r" } } dd { "retry the instance of this page" }
                         dt { kbd { "s" } } dd { "choose an event to send to it" }
                         dt { kbd { "[" } " " kbd { "]" } } dd { "previous and next page" }
@@ -109,6 +121,11 @@ pub(crate) fn document(asked: &Asked, page: &Page) -> Response {
         }
     };
     (page.status, Html(document.into_string())).into_response()
+}
+
+/// The letters that open the pages of a navigation.
+fn keys_of(pages: &[(&str, &str, &str)]) -> String {
+    pages.iter().map(|(_, name, key)| format!("{key} {}", name.to_lowercase())).collect::<Vec<_>>().join(", ")
 }
 
 /// A page with the error.

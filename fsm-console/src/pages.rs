@@ -7,6 +7,7 @@ pub(crate) mod instance;
 pub(crate) mod instances;
 pub(crate) mod machine;
 pub(crate) mod overview;
+pub(crate) mod partitions;
 pub(crate) mod policy;
 pub(crate) mod simulator;
 mod timeline;

@@ -36,10 +36,25 @@ impl Base {
         self.to(&format!("/i/{}/{}", encoded(machine), encoded(key)))
     }
 
+    /// The console of one partition, below that of all partitions.
+    pub(crate) fn partition(&self, number: u32) -> Base {
+        Base(format!("{}{}", self.0, partition(number)))
+    }
+
+    /// The console of all partitions, above that of one.
+    pub(crate) fn above_partition(&self, number: u32) -> Base {
+        Base(self.0.strip_suffix(&partition(number)).unwrap_or(&self.0).to_owned())
+    }
+
     /// The list of instances with these facets. Facets without a value are left out.
     pub(crate) fn instances(&self, facets: &[(&str, &str)]) -> String {
         self.to(&format!("/instances{}", query(facets)))
     }
+}
+
+/// The path of the console of one partition.
+pub(crate) fn partition(number: u32) -> String {
+    format!("/partition/{number}")
 }
 
 /// A query string, with `?` before it unless it is empty.
@@ -60,5 +75,13 @@ mod tests {
         assert_eq!(base.instance("payment", ".."), "/fsm/i/payment/%2E%2E");
         assert_eq!(base.instances(&[("machine", "a&b"), ("q", "")]), "/fsm/instances?machine=a%26b");
         assert_eq!(Base::default().overview(), "/");
+    }
+
+    #[test]
+    fn a_partition_is_below_the_page_of_all() {
+        for base in ["", "/fsm", "/partition/1"].map(|base| Base(base.to_owned())) {
+            assert_eq!(base.partition(12).0, format!("{}/partition/12", base.0));
+            assert_eq!(base.partition(12).above_partition(12), base);
+        }
     }
 }

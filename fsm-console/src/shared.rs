@@ -7,9 +7,12 @@ use std::time::{Duration, Instant};
 
 use axum::extract::{FromRequestParts, NestedPath};
 use axum::http::request::Parts;
+use fsm_core::partition::Partition;
+use fsm_runtime::admin::partitions::ListedPartition;
 use fsm_runtime::admin::{Admin, Opening};
 use fsm_runtime::engine_access::EngineAccess;
 use fsm_runtime::error::Error;
+use fsm_runtime::health::{DatabaseHealth, Health};
 use tokio::sync::{OwnedSemaphorePermit, RwLock, Semaphore};
 use uuid::Uuid;
 
@@ -25,9 +28,29 @@ const MACHINES_FRESH: Duration = Duration::from_secs(10);
 /// The maximum number of pages that are read from the database at a time. Each takes one connection of the program.
 const READS_AT_A_TIME: usize = 3;
 
+/// The settings of a console.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    pub(crate) authentication: Authentication,
+    pub(crate) is_read_only: bool,
+    pub(crate) hides_payloads: bool,
+    pub(crate) trace_url: Option<String>,
+}
+
+/// The part of a database that a console is about.
+pub(crate) enum Scope {
+    /// All of it: it has no partitions, or this one was selected.
+    Database,
+    /// One of its partitions.
+    Partition(ListedPartition),
+    /// All partitions, each with a console of its own.
+    Partitions(Vec<Arc<Shared>>),
+}
+
 /// The state that all requests of one console share.
 pub(crate) struct Shared {
     opening: Opening,
+    pub(crate) scope: Scope,
     pub(crate) authentication: Authentication,
     pub(crate) is_read_only: bool,
     pub(crate) hides_payloads: bool,
@@ -47,15 +70,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(
-        opening: Opening,
-        authentication: Authentication,
-        is_read_only: bool,
-        hides_payloads: bool,
-        trace_url: Option<String>,
-    ) -> Shared {
+    pub(crate) fn new(opening: Opening, scope: Scope, settings: Settings) -> Shared {
+        let Settings { authentication, is_read_only, hides_payloads, trace_url } = settings;
         Shared {
             opening,
+            scope,
             authentication,
             is_read_only,
             hides_payloads,
@@ -67,6 +86,33 @@ impl Shared {
             reads: Arc::new(Semaphore::new(READS_AT_A_TIME)),
             turns: Turns::default(),
             open_pages: OpenPages::default(),
+        }
+    }
+
+    /// The console of all partitions. Each partition has its own connection and its own limits, so that one that does not answer delays only its
+    /// own pages.
+    pub(crate) fn of_partitions(opening: Opening, partitions: Vec<ListedPartition>, settings: Settings) -> Shared {
+        let of_one = |listed: ListedPartition| {
+            let opening = opening.clone().partition(listed.place.partition.number());
+            Arc::new(Shared::new(opening, Scope::Partition(listed), settings.clone()))
+        };
+        let all = partitions.into_iter().map(of_one).collect();
+        Shared::new(opening, Scope::Partitions(all), settings)
+    }
+
+    /// The partition that this console is about, if its database has several.
+    pub(crate) fn partition(&self) -> Option<Partition> {
+        match &self.scope {
+            Scope::Partition(listed) => Some(listed.place.partition),
+            Scope::Database | Scope::Partitions(_) => None,
+        }
+    }
+
+    /// The consoles of all partitions, if this one is about all of them.
+    pub(crate) fn partitions(&self) -> &[Arc<Shared>] {
+        match &self.scope {
+            Scope::Partitions(all) => all,
+            Scope::Database | Scope::Partition(_) => &[],
         }
     }
 
@@ -90,8 +136,20 @@ impl Shared {
 
     /// True if the program that serves this console is known to shut down.
     pub(crate) fn is_shutting_down(&self) -> bool {
-        let admin = self.admin.try_read();
-        admin.is_ok_and(|admin| admin.as_ref().is_some_and(|(_, admin)| EngineAccess::from(admin).health().is_shutting_down))
+        self.health().is_some_and(|health| health.is_shutting_down) || self.partitions().iter().any(|one| one.is_shutting_down())
+    }
+
+    /// The reason why the database did not answer the program's last observation; `None` if it answered or is not observed.
+    pub(crate) fn observed_outage(&self) -> Option<String> {
+        match self.health()?.database {
+            DatabaseHealth::Unreachable(why) => Some(why),
+            DatabaseHealth::Reachable => None,
+        }
+    }
+
+    fn health(&self) -> Option<Health> {
+        let admin = self.admin.try_read().ok()?;
+        admin.as_ref().map(|(_, admin)| EngineAccess::from(admin).health())
     }
 }
 
@@ -124,8 +182,13 @@ impl Asked {
 
     /// Returns the connection for reading a page. It waits while the maximum number of pages is being read.
     pub(crate) async fn admin(&self) -> Result<Reading, Error> {
-        let permit = Arc::clone(&self.shared.reads).acquire_owned().await.expect("nobody closes the semaphore");
+        let permit = self.permit().await;
         Ok(Reading { admin: self.shared.admin().await?, _permit: permit })
+    }
+
+    /// Waits while the maximum number of pages is being read.
+    pub(crate) async fn permit(&self) -> OwnedSemaphorePermit {
+        Arc::clone(&self.shared.reads).acquire_owned().await.expect("nobody closes the semaphore")
     }
 
     /// Returns the connection for what has a limit of its own: acts, which go through the program's queue, and live updates.

@@ -49,6 +49,10 @@ impl Broken {
     pub fn new(is_broken: bool) -> Arc<Broken> {
         Arc::new(Broken(AtomicBool::new(is_broken)))
     }
+
+    pub fn break_down(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 #[verb]
@@ -133,7 +137,11 @@ pub struct Answer {
 
 impl Browser {
     pub fn of(console: Console) -> Browser {
-        Browser(Router::new().nest("/fsm", console.router()))
+        Browser::of_router(console.router())
+    }
+
+    pub fn of_router(router: Router) -> Browser {
+        Browser(Router::new().nest("/fsm", router))
     }
 
     pub async fn ask(&self, request: Request<Body>) -> Answer {
@@ -144,6 +152,12 @@ impl Browser {
 
     pub async fn get(&self, path: &str) -> Answer {
         self.ask(Request::get(format!("/fsm{path}")).body(Body::empty()).unwrap()).await
+    }
+
+    /// Opens the stream of updates of a page.
+    pub async fn updates(&self, path: &str) -> Updates {
+        let request = Request::get(format!("/fsm{path}")).body(Body::empty()).unwrap();
+        Updates(self.0.clone().oneshot(request).await.unwrap().into_body())
     }
 
     /// Returns the status of an answer whose body may be a stream.
@@ -168,6 +182,23 @@ impl Browser {
         let page = self.get(&format!("/instances?machine={machine}")).await.text;
         let (_, rest) = page.split_once("name=\"token\" value=\"").expect("the page has a form");
         rest.split_once('"').unwrap().0.to_owned()
+    }
+}
+
+/// The stream of updates of an open page.
+pub struct Updates(Body);
+
+impl Updates {
+    /// The text of the next update; `None` after the end of the stream.
+    pub async fn next(&mut self) -> Option<String> {
+        let mut text = String::new();
+        loop {
+            let frame = tokio::time::timeout(LIMIT, self.0.frame()).await.expect("the stream does not hang")?;
+            text.push_str(std::str::from_utf8(frame.unwrap().data_ref()?).unwrap());
+            if text.contains("event: patch") && text.ends_with("\n\n") {
+                return Some(text);
+            }
+        }
     }
 }
 
@@ -433,28 +464,17 @@ async fn instances_are_listed_by_the_time_for_which_they_have_not_changed() {
 async fn an_open_page_moves_when_its_instance_does_and_its_stream_ends_with_the_process() {
     let site = Site::new("console-live").await;
     let browser = site.as_actor(Access::Viewer);
-    let request = Request::get("/fsm/live?page=%2Fi%2Fshown%2Fo-1").body(Body::empty()).unwrap();
-    let mut stream = browser.0.clone().oneshot(request).await.unwrap().into_body();
-    let mut next = async || {
-        let mut text = String::new();
-        loop {
-            let frame = tokio::time::timeout(LIMIT, stream.frame()).await.expect("the stream does not hang")?;
-            text.push_str(std::str::from_utf8(frame.unwrap().data_ref()?).unwrap());
-            if text.contains("event: patch") && text.ends_with("\n\n") {
-                return Some(text);
-            }
-        }
-    };
-    let first = next().await.expect("the page as it is");
+    let mut updates = browser.updates("/live?page=%2Fi%2Fshown%2Fo-1").await;
+    let first = updates.next().await.expect("the page as it is");
     assert!(first.contains("\\\"state here\\\"") && first.contains("timeline"), "{first}");
     site.orders().send("o-1", Ship).await.unwrap();
     let mut moved = String::new();
     while !moved.contains("shipped</code>") {
-        moved.push_str(&next().await.expect("an update"));
+        moved.push_str(&updates.next().await.expect("an update"));
     }
     assert!(!moved.contains("\"id\":\"side\""), "only the sections that changed are sent: {moved}");
     let shutdown = tokio::spawn(site.runtime.shutdown());
-    while next().await.is_some() {}
+    while updates.next().await.is_some() {}
     shutdown.await.unwrap().unwrap();
 }
 

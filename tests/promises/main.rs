@@ -20,6 +20,8 @@ mod computed_timers;
 mod console;
 #[cfg(feature = "sqlite")]
 mod console_limits;
+#[cfg(feature = "postgres")]
+mod console_partitions;
 #[cfg(feature = "sqlite")]
 mod console_routes;
 mod context;

@@ -7,9 +7,12 @@ use crate::args;
 use crate::problem::Problem;
 
 pub(super) async fn run(session: &mut Session<'_, '_>, wanted: args::Console) -> Result<(), Problem> {
-    // A database that cannot be used is an error here, not a page.
-    if wanted.read_only { session.to_read().await? } else { session.to_act().await? }.close_if_own().await;
-    let mut console = Console::open(session.opening.clone());
+    // A database that cannot be used is an error here, not a page. A partition that cannot be used is a line on a page.
+    let partitions = session.partitions().await?;
+    if partitions.len() < 2 {
+        if wanted.read_only { session.to_read().await? } else { session.to_act().await? }.close_if_own().await;
+    }
+    let mut console = Console::open(session.opening.clone()).partitions(partitions);
     if let (Some(user), Some(password)) = (wanted.user, wanted.password) {
         console = console.basic_auth(user, password);
     }

@@ -1,7 +1,6 @@
 //! `fsm partitions`: creates, lists and checks the partitions of a PostgreSQL database.
 
-use fsm_runtime::admin::partitions::{self, PartitionCheck};
-use fsm_store::partitions::PartitionPlace;
+use fsm_runtime::admin::partitions::{self, ListedPartition, PartitionCheck};
 use serde_json::{Value, json};
 
 use super::session::Session;
@@ -23,12 +22,12 @@ pub(super) async fn run(session: &mut Session<'_, '_>, wanted: &Partitions) -> R
 
 async fn create(session: &mut Session<'_, '_>, init: &Init) -> Result<(), Problem> {
     let created = partitions::create(&session.opening, init.number, &init.urls).await?;
-    let count = created.places.len();
+    let count = created.partitions.len();
     if session.is_json {
-        let places: Vec<_> = created.places.iter().map(told).collect();
-        return session.stage.json(&json!({ "created": created.is_new, "partitions": places }));
+        let partitions: Vec<_> = created.partitions.iter().map(told).collect();
+        return session.stage.json(&json!({ "created": created.is_new, "partitions": partitions }));
     }
-    show(session, &created.places)?;
+    show(session, &created.partitions)?;
     session.stage.say(&match created.is_new {
         true => format!("{count} partitions are ready; their number does not change later"),
         false => format!("the {count} partitions existed already; nothing was changed"),
@@ -37,12 +36,12 @@ async fn create(session: &mut Session<'_, '_>, init: &Init) -> Result<(), Proble
 }
 
 async fn list(session: &mut Session<'_, '_>) -> Result<(), Problem> {
-    let places = partitions::list(&session.opening).await?;
+    let all = partitions::list(&session.opening).await?;
     if session.is_json {
-        return session.stage.json(&json!({ "partitions": places.iter().map(told).collect::<Vec<_>>() }));
+        return session.stage.json(&json!({ "partitions": all.iter().map(told).collect::<Vec<_>>() }));
     }
-    show(session, &places)?;
-    if places.is_empty() {
+    show(session, &all)?;
+    if all.is_empty() {
         session.stage.say(NONE);
     }
     Ok(())
@@ -51,28 +50,28 @@ async fn list(session: &mut Session<'_, '_>) -> Result<(), Problem> {
 const NONE: &str = "the database has no partitions; `fsm partitions init N` creates them in a PostgreSQL database without tables";
 
 async fn check(session: &mut Session<'_, '_>) -> Result<(), Problem> {
-    let places = partitions::list(&session.opening).await?;
-    if places.is_empty() {
+    let all = partitions::list(&session.opening).await?;
+    if all.is_empty() {
         return Err(Problem::Usage(NONE.into()));
     }
-    let progress = Progress::of(session.stage, Some(places.len() as u64), "partitions");
-    let mut checked = Vec::with_capacity(places.len());
-    for place in &places {
-        checked.push(partitions::check(&session.opening, place).await);
+    let progress = Progress::of(session.stage, Some(all.len() as u64), "partitions");
+    let mut checked = Vec::with_capacity(all.len());
+    for one in &all {
+        checked.push(partitions::check(&session.opening, &one.place).await);
         progress.at(checked.len() as u64);
     }
     drop(progress);
     let broken = checked.iter().filter(|check| !check.problems.is_empty()).count();
     if session.is_json {
-        let shown: Vec<_> = places.iter().zip(&checked).map(|(place, check)| told_check(place, check)).collect();
+        let shown: Vec<_> = all.iter().zip(&checked).map(|(one, check)| told_check(one, check)).collect();
         session.stage.json(&json!({ "broken": broken, "partitions": shown }))?;
     } else {
         let mut table = Table::of_sentences(&["PARTITION", "SCHEMA", "INSTANCES", "FINDING"]);
-        for (place, check) in places.iter().zip(&checked) {
+        for (one, check) in all.iter().zip(&checked) {
             let row = |finding| {
                 [
-                    Cell::from(place.partition.number().to_string()),
-                    Cell::from(&place.schema),
+                    Cell::from(one.place.partition.number().to_string()),
+                    Cell::from(&one.place.schema),
                     Cell::from(check.instances.to_string()),
                     finding,
                 ]
@@ -86,25 +85,25 @@ async fn check(session: &mut Session<'_, '_>) -> Result<(), Problem> {
     }
     match broken {
         0 => Ok(()),
-        n => Err(Problem::Failed(format!("{n} of {} partitions have a problem", places.len()))),
+        n => Err(Problem::Failed(format!("{n} of {} partitions have a problem", all.len()))),
     }
 }
 
-fn show(session: &mut Session<'_, '_>, places: &[PartitionPlace]) -> Result<(), Problem> {
+fn show(session: &mut Session<'_, '_>, all: &[ListedPartition]) -> Result<(), Problem> {
     let mut table = Table::new(&["PARTITION", "SCHEMA", "DATABASE"]);
-    for place in places {
-        let url = place.shown_url().unwrap_or_else(|| "that of the directory".to_owned());
-        table.row([Cell::from(place.partition.number().to_string()), Cell::from(&place.schema), Cell::from(url)]);
+    for ListedPartition { place, database } in all {
+        let database = database.as_deref().unwrap_or("that of the directory");
+        table.row([Cell::from(place.partition.number().to_string()), Cell::from(&place.schema), Cell::from(database)]);
     }
     session.stage.table(&table)
 }
 
-fn told(place: &PartitionPlace) -> Value {
+fn told(ListedPartition { place, .. }: &ListedPartition) -> Value {
     json!({ "partition": place.partition.number(), "schema": place.schema, "url": place.shown_url() })
 }
 
-fn told_check(place: &PartitionPlace, check: &PartitionCheck) -> Value {
-    let mut told = told(place);
+fn told_check(one: &ListedPartition, check: &PartitionCheck) -> Value {
+    let mut told = told(one);
     told["instances"] = json!(check.instances);
     told["problems"] = json!(check.problems);
     told

@@ -1,7 +1,8 @@
 //! The output and the database of a command, shared by all commands.
 
 use fsm_core::partition::partition_of;
-use fsm_runtime::admin::{Admin, Definition, Opening, partitions};
+use fsm_runtime::admin::partitions::{self, ListedPartition};
+use fsm_runtime::admin::{Admin, Definition, Opening};
 
 use crate::problem::Problem;
 use crate::stage::Stage;
@@ -35,14 +36,19 @@ impl Session<'_, '_> {
         Ok(Admin::open(self.opening.clone().of_key(key).acting()).await?)
     }
 
+    /// All partitions, by number. Empty if the database has no partitions or if the arguments select one.
+    pub(super) async fn partitions(&self) -> Result<Vec<ListedPartition>, Problem> {
+        if self.partition.is_some() { Ok(Vec::new()) } else { Ok(partitions::list(&self.opening).await?) }
+    }
+
     /// The ways to open all partitions, each with its number. One way without a number if the database has no partitions or if the arguments
     /// select one.
     pub(super) async fn each_partition(&self) -> Result<Vec<(Option<u32>, Opening)>, Problem> {
-        let places = if self.partition.is_some() { Vec::new() } else { partitions::list(&self.opening).await? };
-        if places.is_empty() {
+        let all = self.partitions().await?;
+        if all.is_empty() {
             return Ok(vec![(None, self.opening.clone())]);
         }
-        let numbers = places.iter().map(|place| place.partition.number());
+        let numbers = all.iter().map(|one| one.place.partition.number());
         Ok(numbers.map(|number| (Some(number), self.opening.clone().partition(number))).collect())
     }
 }

@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use crate::access::Action;
 use crate::format::{clean, first_line, past, status, time};
-use crate::layout::{Page, empty, only, said, token};
+use crate::layout::{Page, document, empty, failed, only, said, token};
 use crate::path::{encoded, query};
 use crate::shared::Asked;
 
@@ -274,7 +274,7 @@ pub(crate) async fn search(asked: Asked, Query(Search { q }): Query<Search>) -> 
     }
     let admin = match asked.admin().await {
         Ok(admin) => admin,
-        Err(error) => return crate::layout::failed(&asked, &error),
+        Err(error) => return failed(&asked, &error),
     };
     let mut found = Vec::new();
     for known in admin.machines() {
@@ -282,10 +282,14 @@ pub(crate) async fn search(asked: Asked, Query(Search { q }): Query<Search>) -> 
         match admin.details(machine, wanted).await {
             Ok(_) => found.push(asked.base.instance(machine, wanted)),
             Err(error) if error.is_not_found() || error.kind() == ErrorKind::Input => {}
-            Err(error) => return crate::layout::failed(&asked, &error),
+            Err(error) => return failed(&asked, &error),
         }
     }
+    let home = admin.partition().and_then(|here| here.elsewhere(wanted));
     match (&found[..], admin.machines()) {
+        ([], _) if let (Some(here), Some(home)) = (asked.shared.partition(), home) => {
+            elsewhere(&asked, &admin, wanted, here.number(), home)
+        }
         ([only], _) => Redirect::to(only).into_response(),
         ([], [known]) => Redirect::to(&asked.base.instances(&[("machine", &known.machine.name), ("error", wanted)])).into_response(),
         ([], _) => said(
@@ -296,7 +300,23 @@ pub(crate) async fn search(asked: Asked, Query(Search { q }): Query<Search>) -> 
         (links, _) => {
             let page = Page::new("Found", "", admin.now())
                 .section("rows", html! { ul class="choice" { @for link in links { li { a href=(link) data-row { (link) } } } } });
-            crate::layout::document(&asked, &page)
+            document(&asked, &page)
         }
     }
+}
+
+/// The page of a search that found no instance with this key in this partition, because such an instance belongs to another one.
+fn elsewhere(asked: &Asked, admin: &Admin, wanted: &str, here: u32, home: u32) -> Response {
+    let there = asked.base.above_partition(here).partition(home).to(&format!("/search{}", query(&[("q", wanted)])));
+    let content = html! {
+        p { "This partition has no instance with the key " code { (clean(wanted)) } ". An instance with this key belongs to partition " (home) "." }
+        ul class="choice" {
+            li { a href=(there) data-row { "search partition " (home) } }
+            @for known in admin.machines() {
+                @let machine = &known.machine.name;
+                li { a href=(asked.base.instances(&[("machine", machine), ("error", wanted)])) data-row { "errors of " (machine) " in this partition that contain it" } }
+            }
+        }
+    };
+    document(asked, &Page { status: StatusCode::NOT_FOUND, ..Page::new("Not in this partition", "", admin.now()).section("said", content) })
 }

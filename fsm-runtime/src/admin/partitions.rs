@@ -8,6 +8,8 @@ use fsm_store::settings::Settings;
 use fsm_store::{machines, migrate};
 
 use super::opening::{Opening, Source, clock_of};
+use crate::engine::Engine;
+use crate::engine_access::EngineAccess;
 use crate::error::Error;
 
 /// The number of keys that one statement of a check reads.
@@ -15,11 +17,21 @@ const TOGETHER: u32 = 1000;
 /// The maximum number of keys that a problem names.
 const NAMED: usize = 5;
 
+/// A partition of a database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedPartition {
+    /// Its place. It has no URL inside a program.
+    pub place: PartitionPlace,
+    /// The name of its database without a password: the URL in the directory, or inside a program the name in messages. `None` for the database
+    /// of the directory.
+    pub database: Option<String>,
+}
+
 /// The partitions after [`create`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CreatedPartitions {
-    /// The place of each partition, by number.
-    pub places: Vec<PartitionPlace>,
+    /// The partitions, by number.
+    pub partitions: Vec<ListedPartition>,
     /// False if all of them existed already.
     pub is_new: bool,
 }
@@ -53,30 +65,59 @@ pub async fn create(opening: &Opening, number: u32, urls: &[String]) -> Result<C
     let clock = clock_of(&store, opening.held_at).await?;
     let created = partitions::create(&store, &settings, &places, clock.now()).await;
     store.close().await;
-    Ok(CreatedPartitions { places, is_new: created? })
+    let is_new = created?;
+    Ok(CreatedPartitions { partitions: places.into_iter().map(ListedPartition::from).collect(), is_new })
 }
 
-/// The places of all partitions, by number. Empty if the database has no partitions, and inside a program.
-pub async fn list(opening: &Opening) -> Result<Vec<PartitionPlace>, Error> {
-    let Source::Url(url) = &opening.from else { return Ok(Vec::new()) };
-    if !is_postgres(url) {
-        return Ok(Vec::new());
-    }
+/// All partitions, by number. Empty if the database has no partitions.
+pub async fn list(opening: &Opening) -> Result<Vec<ListedPartition>, Error> {
+    let url = match &opening.from {
+        Source::EngineAccess(access) => return Ok(inside(access)),
+        Source::Url(url) if !is_postgres(url) => return Ok(Vec::new()),
+        Source::Url(url) => url,
+    };
     let store = Store::open(settings(url, true)).await?;
     let places = partitions::directory(&store).await;
     store.close().await;
-    Ok(places?)
+    Ok(places?.into_iter().map(ListedPartition::from).collect())
+}
+
+/// The partitions of a running program, by number. Empty if its database has no partitions.
+pub fn inside(access: &EngineAccess) -> Vec<ListedPartition> {
+    access.engines.all().iter().filter_map(|engine| ListedPartition::inside(engine)).collect()
 }
 
 /// Checks that the place has the partition that the directory says, that its tables are of this version, and that the key of each instance
 /// belongs to it. Reads all keys in short statements, and changes nothing. A database that cannot be reached is a problem too.
 pub async fn check(opening: &Opening, place: &PartitionPlace) -> PartitionCheck {
     let mut found = PartitionCheck::default();
-    let Source::Url(url) = &opening.from else { return found };
-    if let Err(error) = found.open_and_examine(&settings(url, true), place).await {
+    let examined = match &opening.from {
+        Source::Url(url) => found.open_and_examine(&settings(url, true), place).await,
+        Source::EngineAccess(access) => match access.engines.all().iter().find(|engine| engine.partition == Some(place.partition)) {
+            Some(engine) => found.examine(&engine.store, place).await,
+            None => Ok(()),
+        },
+    };
+    if let Err(error) = examined {
         found.problems.push(error.to_string());
     }
     found
+}
+
+impl ListedPartition {
+    /// The partition of an engine; `None` if its database has no partitions.
+    fn inside(engine: &Engine) -> Option<ListedPartition> {
+        let (partition, schema) = (engine.partition?, engine.store.schema()?.to_owned());
+        let name = engine.store.place();
+        let database = name.strip_prefix(&format!("the schema `{schema}` of ")).unwrap_or(name).to_owned();
+        Some(ListedPartition { place: PartitionPlace { partition, schema, url: None }, database: Some(database) })
+    }
+}
+
+impl From<PartitionPlace> for ListedPartition {
+    fn from(place: PartitionPlace) -> ListedPartition {
+        ListedPartition { database: place.shown_url(), place }
+    }
 }
 
 impl PartitionCheck {
