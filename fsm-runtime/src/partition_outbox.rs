@@ -5,6 +5,7 @@
 //! no event for another.
 
 use std::collections::HashSet;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -46,7 +47,15 @@ impl Engine {
         let (mut served, mut serving) = (HashSet::new(), FuturesUnordered::new());
         while self.may_start() {
             let now = self.clock.now();
-            let targets = self.targets(here.of()).await.unwrap_or_else(|error| {
+            let mut scan = pin!(self.targets(here.of()));
+            let targets = loop {
+                tokio::select! {
+                    targets = &mut scan => break targets,
+                    // Deliveries go on meanwhile: they may have the connection that the scan waits for.
+                    Some(target) = serving.next(), if !serving.is_empty() => drop(served.remove(&target)),
+                }
+            };
+            let targets = targets.unwrap_or_else(|error| {
                 if !self.outage.reports(&error) {
                     tracing::warn!(%error, "the outbox of the partition cannot be read, and this is tried again");
                 }
