@@ -41,9 +41,11 @@ const CLAIM: Duration = Duration::from_secs(60);
 const SENDS: Duration = Duration::from_secs(20);
 
 impl Engine {
-    /// Serves each partition for which events are due, and scans when an event is sent or comes due, and at least at every poll interval.
+    /// Serves each partition for which events are due, and scans when an event is sent or comes due, and at least at every poll interval. At
+    /// a shutdown it releases what it has claimed.
     pub(crate) async fn partition_outbox_loop(self: Arc<Self>) {
         let (Some(work), Some(here)) = (&self.work, self.partition) else { return };
+        let _delivers = work.delivers.lock().await;
         let (mut served, mut serving) = (HashSet::new(), FuturesUnordered::new());
         while self.may_start() {
             let now = self.clock.now();
@@ -72,8 +74,10 @@ impl Engine {
                 Some(target) = serving.next(), if !serving.is_empty() => drop(served.remove(&target)),
                 () = self.has_event_elsewhere.notified() => {}
                 () = tokio::time::sleep(next.unwrap_or(work.poll).min(work.poll)) => {}
+                () = work.stops() => {}
             }
         }
+        while serving.next().await.is_some() {}
     }
 
     /// Delivers what is due for other partitions, and returns the number of events that were taken or refused.
@@ -111,7 +115,10 @@ impl Engine {
         if delivered == 0
             && let Some(work) = &self.work
         {
-            tokio::time::sleep(work.poll).await;
+            tokio::select! {
+                () = tokio::time::sleep(work.poll) => {}
+                () = work.stops() => {}
+            }
         }
         target
     }
@@ -135,7 +142,13 @@ impl Engine {
         let Some(line) = partition_outbox::claim(&self.store, receiver, now, now + CLAIM, OF_ONE_LINE).await? else { return Ok(0) };
         let (mut delivered, mut notes, mut failed) = (Vec::with_capacity(line.events.len()), Vec::new(), None);
         for event in &line.events {
-            match self.send_to_partition(&line, event).await {
+            let sent = tokio::select! {
+                biased;
+                sent = self.send_to_partition(&line, event) => sent,
+                // The event may still be taken. If another process sends it again, it is taken once nevertheless.
+                () = self.stops() => Err(Error::stopping()),
+            };
+            match sent {
                 Ok(()) => {}
                 Err(error) if error.is_refused() => {
                     let refusal = error.to_string();
@@ -155,9 +168,10 @@ impl Engine {
         let now = self.clock.now();
         let again = match &failed {
             None => Again { due_at: now, tries: 0 },
+            Some(error) if error.is_stopping() => Again { due_at: now, tries: line.events[0].tries },
             Some(error) => {
                 let tries = if delivered.is_empty() { line.events[0].tries.saturating_add(1) } else { 0 };
-                if tries.is_power_of_two() && !error.is_busy() && !error.is_stopping() && !self.outage.reports(error) {
+                if tries.is_power_of_two() && !error.is_busy() && !self.outage.reports(error) {
                     tracing::warn!(machine, key, tries, %error, "an event for another partition cannot be delivered; it is tried again");
                 }
                 Again { due_at: now + backoff(tries), tries }

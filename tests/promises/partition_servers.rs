@@ -1,6 +1,8 @@
 //! Partitions on two servers, with real runtimes: events between partitions arrive once and in order, and the end of a server or of a process
 //! delays only the work that needs it.
 
+mod processes;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
