@@ -1,6 +1,8 @@
 //! Partitions on two servers, with real runtimes: events between partitions arrive once and in order, and the end of a server or of a process
 //! delays only the work that needs it.
 
+mod access;
+mod outage;
 mod processes;
 
 use std::collections::BTreeMap;
@@ -209,7 +211,7 @@ async fn money_that_accounts_of_all_partitions_send_to_each_other_is_neither_los
     let runtime = servers.builder().start().await.unwrap();
     let keys = keys("account", 3);
     let tasks: Vec<_> =
-        keys.iter().map(|from| tokio::spawn(Ledger::transfer(runtime.machine::<Account>(), from.clone(), keys.clone(), 0..60))).collect();
+        keys.iter().map(|from| tokio::spawn(Ledger::transfer(runtime.machine::<Account>(), from.clone(), keys.clone(), 0..40))).collect();
     let mut ledger = Ledger::default();
     for task in tasks {
         ledger.add(task.await.unwrap());
