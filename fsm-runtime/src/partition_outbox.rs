@@ -40,6 +40,13 @@ const CLAIM: Duration = Duration::from_secs(60);
 /// No further event is sent under a claim that has lasted this long, so that the claim outlasts the last one.
 const SENDS: Duration = Duration::from_secs(20);
 
+/// The reason why the rest of a line is not delivered now.
+enum StoppedBy {
+    Failure(Error),
+    /// Code that has the event delivers it, and all events behind it.
+    UnknownEvent,
+}
+
 impl Engine {
     /// Serves each partition for which events are due, and scans when an event is sent or comes due, and at least at every poll interval. At
     /// a shutdown it releases what it has claimed.
@@ -140,8 +147,13 @@ impl Engine {
         let (now, begun) = (self.clock.now(), Instant::now());
         let receiver = Target { machine: &machine, key: &key };
         let Some(line) = partition_outbox::claim(&self.store, receiver, now, now + CLAIM, OF_ONE_LINE).await? else { return Ok(0) };
-        let (mut delivered, mut notes, mut failed) = (Vec::with_capacity(line.events.len()), Vec::new(), None);
+        let known = self.catalog.get(&machine).map(|known| &known.machine);
+        let (mut delivered, mut notes, mut stopped_by) = (Vec::with_capacity(line.events.len()), Vec::new(), None);
         for event in &line.events {
+            if known.is_none_or(|machine| !machine.has_event(&event.event.name)) {
+                stopped_by = Some(StoppedBy::UnknownEvent);
+                break;
+            }
             let sent = tokio::select! {
                 biased;
                 sent = self.send_to_partition(&line, event) => sent,
@@ -156,7 +168,7 @@ impl Engine {
                     notes.push(SenderNote { sender: event.sender, kind: NoteKind::Rejected, call: event.call, detail: refusal });
                 }
                 Err(error) => {
-                    failed = Some(error);
+                    stopped_by = Some(StoppedBy::Failure(error));
                     break;
                 }
             }
@@ -166,19 +178,26 @@ impl Engine {
             }
         }
         let now = self.clock.now();
-        let again = match &failed {
+        let again = self.again(&line, delivered.len(), stopped_by, now);
+        partition_outbox::finish(&self.store, &line, &delivered, &notes, again, now).await?;
+        Ok(delivered.len())
+    }
+
+    /// The next delivery of a line, after the first `delivered` of its events were delivered.
+    fn again(&self, line: &ClaimedLine, delivered: usize, stopped_by: Option<StoppedBy>, now: Timestamp) -> Again {
+        let tries = if delivered == 0 { line.events[0].tries.saturating_add(1) } else { 0 };
+        match stopped_by {
             None => Again { due_at: now, tries: 0 },
-            Some(error) if error.is_stopping() => Again { due_at: now, tries: line.events[0].tries },
-            Some(error) => {
-                let tries = if delivered.is_empty() { line.events[0].tries.saturating_add(1) } else { 0 };
-                if tries.is_power_of_two() && !error.is_busy() && !self.outage.reports(error) {
+            Some(StoppedBy::Failure(error)) if error.is_stopping() => Again { due_at: now, tries: tries.saturating_sub(1) },
+            Some(StoppedBy::Failure(error)) => {
+                if tries.is_power_of_two() && !error.is_busy() && !self.outage.reports(&error) {
+                    let ClaimedLine { machine, key, .. } = line;
                     tracing::warn!(machine, key, tries, %error, "an event for another partition cannot be delivered; it is tried again");
                 }
                 Again { due_at: now + backoff(tries), tries }
             }
-        };
-        partition_outbox::finish(&self.store, &line, &delivered, &notes, again, now).await?;
-        Ok(delivered.len())
+            Some(StoppedBy::UnknownEvent) => Again { due_at: now + backoff(tries), tries },
+        }
     }
 
     /// Sends one event to the engine of the receiver's partition.
