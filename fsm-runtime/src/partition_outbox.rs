@@ -40,6 +40,14 @@ const CLAIM: Duration = Duration::from_secs(60);
 /// No further event is sent under a claim that has lasted this long, so that the claim outlasts the last one.
 const SENDS: Duration = Duration::from_secs(20);
 
+/// The result of a delivery to a partition.
+struct Served {
+    /// The number of events that were taken or refused.
+    delivered: usize,
+    /// Events wait for machines that this program does not have, and stay due.
+    has_unknown_machines: bool,
+}
+
 /// The reason why the rest of a line is not delivered now.
 enum StoppedBy {
     Failure(Error),
@@ -93,7 +101,7 @@ impl Engine {
         let Some(here) = self.partition else { return Ok(0) };
         let mut delivered = 0;
         for (target, _) in self.targets(here.of()).await? {
-            delivered += self.deliver_to_partition(target).await?;
+            delivered += self.deliver_to_partition(target).await?.delivered;
         }
         Ok(delivered)
     }
@@ -112,16 +120,16 @@ impl Engine {
 
     /// Delivers what is due for one partition, and returns its number.
     async fn serve(self: &Arc<Self>, target: u32) -> u32 {
-        let delivered = self.deliver_to_partition(target).await.unwrap_or_else(|error| {
-            if !self.outage.reports(&error) {
-                tracing::warn!(%error, to = target, "the outbox of the partition cannot be read, and this is tried again");
+        let is_blocked = match self.deliver_to_partition(target).await {
+            Ok(served) => served.delivered == 0 && served.has_unknown_machines,
+            Err(error) => {
+                if !self.outage.reports(&error) {
+                    tracing::warn!(%error, to = target, "the outbox of the partition cannot be read, and this is tried again");
+                }
+                true
             }
-            0
-        });
-        // Nothing could be delivered: other processes have the events, or this program does not have their machines.
-        if delivered == 0
-            && let Some(work) = &self.work
-        {
+        };
+        if let Some(work) = self.work.as_ref().filter(|_| is_blocked) {
             tokio::select! {
                 () = tokio::time::sleep(work.poll) => {}
                 () = work.stops() => {}
@@ -130,16 +138,16 @@ impl Engine {
         target
     }
 
-    /// Delivers the events that are due for one partition. Returns the number of events that were taken or refused.
-    async fn deliver_to_partition(self: &Arc<Self>, target: u32) -> Result<usize, Error> {
+    /// Delivers the events that are due for one partition.
+    async fn deliver_to_partition(self: &Arc<Self>, target: u32) -> Result<Served, Error> {
         let now = self.clock.now();
         let mut reader = self.engine_reader().await?;
         let receivers = partition_outbox::due(&mut reader.conn(), target, now, FOUND_AT_ONCE).await?;
         drop(reader);
-        let known = receivers.into_iter().filter(|(machine, _)| self.catalog.get(machine).is_some());
+        let (known, unknown): (Vec<_>, Vec<_>) = receivers.into_iter().partition(|(machine, _)| self.catalog.get(machine).is_some());
         let each = stream::iter(known).map(|(machine, key)| self.deliver_to_receiver(machine, key));
         let done: Vec<_> = each.buffer_unordered(AT_THE_SAME_TIME).collect().await;
-        done.into_iter().sum()
+        Ok(Served { delivered: done.into_iter().sum::<Result<_, _>>()?, has_unknown_machines: !unknown.is_empty() })
     }
 
     /// Delivers the events for one receiver, in their order. The first one that cannot be delivered ends it.

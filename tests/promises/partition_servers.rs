@@ -22,7 +22,6 @@ use crate::hostile_database::own_cluster;
 const PARTITIONS: u32 = 4;
 /// A time limit that is long enough on a busy machine. It is shorter than the time for which a process that died keeps events from others.
 const LIMIT: Duration = Duration::from_secs(40);
-const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The credits of an account, each by its sender and number, in the order of their arrival.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -101,7 +100,7 @@ impl Servers {
     }
 
     fn builder(&self) -> Builder {
-        let builder = Runtime::builder().database(self.url()).only::<Account>().patience(PATIENCE);
+        let builder = Runtime::builder().database(self.url()).only::<Account>();
         builder.poll_interval(Duration::from_millis(50)).shutdown_timeout(Duration::from_secs(5))
     }
 

@@ -4,6 +4,7 @@ use super::*;
 
 /// The number of sends of each measurement.
 const SENDS: usize = 150;
+const PATIENCE: Duration = Duration::from_secs(1);
 const LEASE: Duration = Duration::from_secs(2);
 /// The time by which a limit in wall time may be exceeded on a busy machine.
 const SLACK: Duration = Duration::from_secs(5);
@@ -24,7 +25,7 @@ async fn p99(accounts: &Handle<Account>, keys: &[String]) -> Duration {
 #[tokio::test(flavor = "multi_thread")]
 async fn while_one_server_is_down_the_other_works_and_what_is_for_the_first_arrives_after_its_restart() {
     let Some(mut servers) = Servers::start().await else { return };
-    let runtime = servers.builder().lease(LEASE).start().await.unwrap();
+    let runtime = servers.builder().patience(PATIENCE).lease(LEASE).start().await.unwrap();
     let accounts = runtime.machine::<Account>();
     let (keys, measured) = (keys("account", 2), keys("measured", 1));
     let is_on_first = |key: &&String| !is_on_second(partition_of(key, PARTITIONS));

@@ -37,3 +37,25 @@ async fn a_graceful_shutdown_of_one_of_two_processes_leaves_no_event_between_par
     ledger.check(&servers, &second, &keys).await;
     second.shutdown().await.unwrap();
 }
+
+/// A scan at the poll interval would come too late.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_event_between_partitions_waits_for_a_poll_because_another_process_serves_the_same_partitions() {
+    let Some(servers) = Servers::start().await else { return };
+    let builder = || servers.builder().poll_interval(2 * LIMIT);
+    let (first, second) = tokio::try_join!(builder().start(), builder().start()).unwrap();
+    let keys = keys("account", 2);
+    let callers: Vec<_> = keys
+        .iter()
+        .flat_map(|from| [(&first, from.clone(), 0..20), (&second, format!("{from}-too"), 0..20)])
+        .map(|(process, from, numbers)| tokio::spawn(Ledger::transfer(process.machine::<Account>(), from, keys.clone(), numbers)))
+        .collect();
+    let mut ledger = Ledger::default();
+    for caller in callers {
+        ledger.add(caller.await.unwrap());
+    }
+    assert!(ledger.doubtful.is_empty(), "{:?}", ledger.doubtful);
+    let all: Vec<_> = keys.iter().cloned().chain(keys.iter().map(|key| format!("{key}-too"))).collect();
+    ledger.check(&servers, &second, &all).await;
+    tokio::try_join!(first.shutdown(), second.shutdown()).unwrap();
+}
