@@ -26,6 +26,8 @@ mod load;
 mod machine;
 #[path = "engine/memory.rs"]
 mod memory;
+#[path = "engine/partitions.rs"]
+mod partitions;
 #[path = "engine/processes.rs"]
 mod processes;
 #[path = "engine/rate_limit.rs"]
@@ -124,6 +126,9 @@ async fn measure(database: Database, arguments: &Arguments) -> Result<Report, Bo
     }
     if arguments.has(Measurement::Children) {
         children::measure(&bench_database, &mut report).await?;
+    }
+    if arguments.names(Measurement::Partitions) {
+        partitions::measure(&bench_database, arguments, &mut report).await?;
     }
     if arguments.names(Measurement::RateLimit) {
         rate_limit::measure(&bench_database, arguments, &mut report).await?;

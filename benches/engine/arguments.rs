@@ -40,6 +40,8 @@ pub enum Measurement {
     Interrupt,
     /// A parent of 10,000 children
     Children,
+    /// Transitions on a database with partitions, beside one without; only on PostgreSQL, and only if it is named
+    Partitions,
     /// Starts under limits, in several processes and from a backlog; it takes minutes, so it runs only if it is named
     RateLimit,
     /// A load over many transitions; it takes long, so it runs only if it is named
@@ -105,7 +107,7 @@ impl ValueEnum for Selected {
     }
 }
 
-/// Measures the speed of the engine. Without names, it measures everything except `rate-limit`, `lasting` and `snapshot`, on all databases.
+/// Measures the speed of the engine. Without names, it measures everything except `partitions`, `rate-limit`, `lasting` and `snapshot`, on all databases.
 #[derive(Parser)]
 #[command(name = "cargo xtask bench", max_term_width = 120)]
 pub struct Arguments {

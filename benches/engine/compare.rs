@@ -13,7 +13,7 @@ use crate::{lean, limit};
 
 type Result<T = (), E = Box<dyn Error>> = std::result::Result<T, E>;
 
-const ROUNDS: usize = 3;
+pub const ROUNDS: usize = 3;
 /// The batch size of both limits. The engine's batches reach it under load.
 const BATCH: usize = 100;
 const CALLERS: [usize; 2] = [256, 2000];
@@ -81,13 +81,13 @@ impl Rates {
 }
 
 /// The median of several rates, with the lowest and the highest.
-struct Spread {
-    median: f64,
+pub struct Spread {
+    pub median: f64,
     lowest: f64,
     highest: f64,
 }
 
-fn spread(mut rates: Vec<f64>) -> Spread {
+pub fn spread(mut rates: Vec<f64>) -> Spread {
     rates.sort_unstable_by(f64::total_cmp);
     let at = |index: usize| rates.get(index).copied().unwrap_or(0.0);
     Spread { median: at(rates.len() / 2), lowest: at(0), highest: at(rates.len().saturating_sub(1)) }

@@ -1,5 +1,6 @@
 //! The engine: the data that all tasks of a process share. In a worker it includes the slots and the session.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
@@ -70,6 +71,10 @@ pub(crate) struct Work {
     pub(crate) failures: Failures,
     pub(crate) running: Mutex<HashMap<(CallId, u32), Running>>,
     pub(crate) is_shutting_down: AtomicBool,
+    /// The shutdown begins.
+    pub(crate) stop: Notify,
+    /// Held while events are delivered to other partitions.
+    pub(crate) delivers: tokio::sync::Mutex<()>,
     pub(crate) ended: Notify,
     /// A verb showed progress that is not written yet.
     pub(crate) progress: Arc<Notify>,
@@ -229,6 +234,15 @@ impl Engine {
     pub(crate) fn stop_starting(&self) {
         if let Some(work) = &self.work {
             work.is_shutting_down.store(true, Ordering::Release);
+            work.stop.notify_waiters();
+        }
+    }
+
+    /// Waits until no more attempts may start here. Never returns in a client.
+    pub(crate) async fn stops(&self) {
+        match &self.work {
+            Some(work) => work.stops().await,
+            None => std::future::pending().await,
         }
     }
 
@@ -272,6 +286,15 @@ impl Engine {
 }
 
 impl Work {
+    /// Waits until the shutdown begins.
+    pub(crate) async fn stops(&self) {
+        let mut stop = pin!(self.stop.notified());
+        stop.as_mut().enable();
+        if !self.is_shutting_down.load(Ordering::Acquire) {
+            stop.await;
+        }
+    }
+
     /// The number of attempts that ended and are not reported, and the number of those that are still running.
     pub(crate) fn left(&self) -> (usize, usize) {
         let running = self.running();

@@ -5,6 +5,7 @@
 //! no event for another.
 
 use std::collections::HashSet;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -40,14 +41,39 @@ const CLAIM: Duration = Duration::from_secs(60);
 /// No further event is sent under a claim that has lasted this long, so that the claim outlasts the last one.
 const SENDS: Duration = Duration::from_secs(20);
 
+/// The result of a delivery to a partition.
+struct Served {
+    /// The number of events that were taken or refused.
+    delivered: usize,
+    /// Events wait for machines that this program does not have, and stay due.
+    has_unknown_machines: bool,
+}
+
+/// The reason why the rest of a line is not delivered now.
+enum StoppedBy {
+    Failure(Error),
+    /// Code that has the event delivers it, and all events behind it.
+    UnknownEvent,
+}
+
 impl Engine {
-    /// Serves each partition for which events are due, and scans when an event is sent or comes due, and at least at every poll interval.
+    /// Serves each partition for which events are due, and scans when an event is sent or comes due, and at least at every poll interval. At
+    /// a shutdown it releases what it has claimed.
     pub(crate) async fn partition_outbox_loop(self: Arc<Self>) {
         let (Some(work), Some(here)) = (&self.work, self.partition) else { return };
+        let _delivers = work.delivers.lock().await;
         let (mut served, mut serving) = (HashSet::new(), FuturesUnordered::new());
         while self.may_start() {
             let now = self.clock.now();
-            let targets = self.targets(here.of()).await.unwrap_or_else(|error| {
+            let mut scan = pin!(self.targets(here.of()));
+            let targets = loop {
+                tokio::select! {
+                    targets = &mut scan => break targets,
+                    // Deliveries go on meanwhile: they may have the connection that the scan waits for.
+                    Some(target) = serving.next(), if !serving.is_empty() => drop(served.remove(&target)),
+                }
+            };
+            let targets = targets.unwrap_or_else(|error| {
                 if !self.outage.reports(&error) {
                     tracing::warn!(%error, "the outbox of the partition cannot be read, and this is tried again");
                 }
@@ -64,8 +90,10 @@ impl Engine {
                 Some(target) = serving.next(), if !serving.is_empty() => drop(served.remove(&target)),
                 () = self.has_event_elsewhere.notified() => {}
                 () = tokio::time::sleep(next.unwrap_or(work.poll).min(work.poll)) => {}
+                () = work.stops() => {}
             }
         }
+        while serving.next().await.is_some() {}
     }
 
     /// Delivers what is due for other partitions, and returns the number of events that were taken or refused.
@@ -74,7 +102,7 @@ impl Engine {
         let Some(here) = self.partition else { return Ok(0) };
         let mut delivered = 0;
         for (target, _) in self.targets(here.of()).await? {
-            delivered += self.deliver_to_partition(target).await?;
+            delivered += self.deliver_to_partition(target).await?.delivered;
         }
         Ok(delivered)
     }
@@ -99,31 +127,34 @@ impl Engine {
 
     /// Delivers what is due for one partition, and returns its number.
     async fn serve(self: &Arc<Self>, target: u32) -> u32 {
-        let delivered = self.deliver_to_partition(target).await.unwrap_or_else(|error| {
-            if !self.outage.reports(&error) {
-                tracing::warn!(%error, to = target, "the outbox of the partition cannot be read, and this is tried again");
+        let is_blocked = match self.deliver_to_partition(target).await {
+            Ok(served) => served.delivered == 0 && served.has_unknown_machines,
+            Err(error) => {
+                if !self.outage.reports(&error) {
+                    tracing::warn!(%error, to = target, "the outbox of the partition cannot be read, and this is tried again");
+                }
+                true
             }
-            0
-        });
-        // Nothing could be delivered: other processes have the events, or this program does not have their machines.
-        if delivered == 0
-            && let Some(work) = &self.work
-        {
-            tokio::time::sleep(work.poll).await;
+        };
+        if let Some(work) = self.work.as_ref().filter(|_| is_blocked) {
+            tokio::select! {
+                () = tokio::time::sleep(work.poll) => {}
+                () = work.stops() => {}
+            }
         }
         target
     }
 
-    /// Delivers the events that are due for one partition. Returns the number of events that were taken or refused.
-    async fn deliver_to_partition(self: &Arc<Self>, target: u32) -> Result<usize, Error> {
+    /// Delivers the events that are due for one partition.
+    async fn deliver_to_partition(self: &Arc<Self>, target: u32) -> Result<Served, Error> {
         let now = self.clock.now();
         let mut reader = self.engine_reader().await?;
         let receivers = partition_outbox::due(&mut reader.conn(), target, now, FOUND_AT_ONCE).await?;
         drop(reader);
-        let known = receivers.into_iter().filter(|(machine, _)| self.catalog.get(machine).is_some());
+        let (known, unknown): (Vec<_>, Vec<_>) = receivers.into_iter().partition(|(machine, _)| self.catalog.get(machine).is_some());
         let each = stream::iter(known).map(|(machine, key)| self.deliver_to_receiver(machine, key));
         let done: Vec<_> = each.buffer_unordered(AT_THE_SAME_TIME).collect().await;
-        done.into_iter().sum()
+        Ok(Served { delivered: done.into_iter().sum::<Result<_, _>>()?, has_unknown_machines: !unknown.is_empty() })
     }
 
     /// Delivers the events for one receiver, in their order. The first one that cannot be delivered ends it.
@@ -131,9 +162,20 @@ impl Engine {
         let (now, begun) = (self.clock.now(), Instant::now());
         let receiver = Target { machine: &machine, key: &key };
         let Some(line) = partition_outbox::claim(&self.store, receiver, now, now + CLAIM, OF_ONE_LINE).await? else { return Ok(0) };
-        let (mut delivered, mut notes, mut failed) = (Vec::with_capacity(line.events.len()), Vec::new(), None);
+        let known = self.catalog.get(&machine).map(|known| &known.machine);
+        let (mut delivered, mut notes, mut stopped_by) = (Vec::with_capacity(line.events.len()), Vec::new(), None);
         for event in &line.events {
-            match self.send_to_partition(&line, event).await {
+            if known.is_none_or(|machine| !machine.has_event(&event.event.name)) {
+                stopped_by = Some(StoppedBy::UnknownEvent);
+                break;
+            }
+            let sent = tokio::select! {
+                biased;
+                sent = self.send_to_partition(&line, event) => sent,
+                // The event may still be taken. If another process sends it again, it is taken once nevertheless.
+                () = self.stops() => Err(Error::stopping()),
+            };
+            match sent {
                 Ok(()) => {}
                 Err(error) if error.is_refused() => {
                     let refusal = error.to_string();
@@ -141,7 +183,7 @@ impl Engine {
                     notes.push(SenderNote { sender: event.sender, kind: NoteKind::Rejected, call: event.call, detail: refusal });
                 }
                 Err(error) => {
-                    failed = Some(error);
+                    stopped_by = Some(StoppedBy::Failure(error));
                     break;
                 }
             }
@@ -151,18 +193,26 @@ impl Engine {
             }
         }
         let now = self.clock.now();
-        let again = match &failed {
+        let again = self.again(&line, delivered.len(), stopped_by, now);
+        partition_outbox::finish(&self.store, &line, &delivered, &notes, again, now).await?;
+        Ok(delivered.len())
+    }
+
+    /// The next delivery of a line, after the first `delivered` of its events were delivered.
+    fn again(&self, line: &ClaimedLine, delivered: usize, stopped_by: Option<StoppedBy>, now: Timestamp) -> Again {
+        let tries = if delivered == 0 { line.events[0].tries.saturating_add(1) } else { 0 };
+        match stopped_by {
             None => Again { due_at: now, tries: 0 },
-            Some(error) => {
-                let tries = if delivered.is_empty() { line.events[0].tries.saturating_add(1) } else { 0 };
-                if tries.is_power_of_two() && !error.is_busy() && !error.is_stopping() && !self.outage.reports(error) {
+            Some(StoppedBy::Failure(error)) if error.is_stopping() => Again { due_at: now, tries: tries.saturating_sub(1) },
+            Some(StoppedBy::Failure(error)) => {
+                if tries.is_power_of_two() && !error.is_busy() && !self.outage.reports(&error) {
+                    let ClaimedLine { machine, key, .. } = line;
                     tracing::warn!(machine, key, tries, %error, "an event for another partition cannot be delivered; it is tried again");
                 }
                 Again { due_at: now + backoff(tries), tries }
             }
-        };
-        partition_outbox::finish(&self.store, &line, &delivered, &notes, again, now).await?;
-        Ok(delivered.len())
+            Some(StoppedBy::UnknownEvent) => Again { due_at: now + backoff(tries), tries },
+        }
     }
 
     /// Sends one event to the engine of the receiver's partition.

@@ -6,6 +6,8 @@
 #[path = "../promises/support.rs"]
 mod support;
 
+#[cfg(feature = "postgres")]
+mod between_partitions;
 mod new;
 mod old;
 mod search;

@@ -110,6 +110,10 @@ impl Shared {
 /// The whole shutdown of one engine, without a time limit.
 async fn end(engine: &Arc<Engine>, timeout: Duration) -> Result<(), Error> {
     engine.drain(timeout).await;
+    if let Some(work) = &engine.work {
+        // Events that are claimed for other partitions are released before the connections are closed.
+        drop(work.delivers.lock().await);
+    }
     engine.queue.close();
     engine.queue.emptied().await;
     if let Some(work) = &engine.work {

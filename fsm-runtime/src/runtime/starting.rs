@@ -110,6 +110,8 @@ impl Builder {
             reconciler_state: tokio::sync::Mutex::new(ReconcilerState::since(now, registered.mappings)),
             running: Mutex::default(),
             is_shutting_down: AtomicBool::new(false),
+            stop: Notify::new(),
+            delivers: tokio::sync::Mutex::default(),
             ended: Notify::new(),
             progress: Arc::default(),
             blocking: Arc::new(Semaphore::new(share(self.blocking_threads))),
