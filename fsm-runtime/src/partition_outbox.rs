@@ -131,7 +131,7 @@ impl Engine {
             Ok(served) => served.delivered == 0 && served.has_unknown_machines,
             Err(error) => {
                 if !self.outage.reports(&error) {
-                    tracing::warn!(%error, to = target, "the outbox of the partition cannot be read, and this is tried again");
+                    tracing::warn!(%error, to = target, "the events for another partition cannot be read, and this is tried again");
                 }
                 true
             }

@@ -87,7 +87,7 @@ impl Servers {
         let servers = Servers { first: first.unwrap()?, second: second.unwrap()? };
         let urls = [servers.first.url(), servers.second.url()];
         let created = partitions::create(&Opening::to_act(servers.url()), PARTITIONS, &urls).await.unwrap();
-        assert!(created.is_new && created.places.len() == PARTITIONS as usize);
+        assert!(created.is_new && created.partitions.len() == PARTITIONS as usize);
         Some(servers)
     }
 
