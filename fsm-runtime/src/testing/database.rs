@@ -18,6 +18,7 @@ use crate::engine::OpenDatabase;
 use crate::error::Error;
 #[cfg(feature = "postgres")]
 use crate::error::ErrorKind;
+#[cfg(feature = "postgres")]
 use crate::start::FEWEST_CONNECTIONS;
 
 /// The first time that every test bed's clock shows: 2030-01-01T00:00:00Z, in microseconds.
