@@ -36,10 +36,10 @@ const FOUND_AT_ONCE: u32 = 1000;
 const AT_THE_SAME_TIME: usize = 64;
 /// The maximum number of events for one receiver that one claim has.
 const OF_ONE_LINE: u32 = 100;
-/// The duration of a claim. A process that dies keeps its events from others for this long.
-const CLAIM: Duration = Duration::from_secs(60);
-/// No further event is sent under a claim that has lasted this long, so that the claim outlasts the last one.
-const SENDS: Duration = Duration::from_secs(20);
+/// The longest duration of a claim. A process that dies keeps its events from others until its claim ends.
+const LONGEST_CLAIM: Duration = Duration::from_secs(60);
+/// No further event is sent under a claim that has lasted this long. The claim lasts for the patience of one send longer.
+const SENDS: Duration = Duration::from_secs(5);
 
 /// The result of a delivery to a partition.
 struct Served {
@@ -117,7 +117,7 @@ impl Engine {
     /// The events that wait for other partitions, without delayed ones. At most `most` are counted for each partition.
     pub(crate) async fn backlog_for_partitions(&self, conn: &mut Conn<'_>, most: u32) -> Result<Vec<Backlog>, Error> {
         let (Some(here), now) = (self.partition, self.clock.now()) else { return Ok(Vec::new()) };
-        Ok(partition_outbox::backlog(conn, here.of(), now, now + CLAIM, most).await?)
+        Ok(partition_outbox::backlog(conn, here.of(), now, now + LONGEST_CLAIM, most).await?)
     }
 
     async fn targets(&self, partitions: u32) -> Result<Vec<(u32, Timestamp)>, Error> {
@@ -161,7 +161,8 @@ impl Engine {
     async fn deliver_to_receiver(self: &Arc<Self>, machine: String, key: String) -> Result<usize, Error> {
         let (now, begun) = (self.clock.now(), Instant::now());
         let receiver = Target { machine: &machine, key: &key };
-        let Some(line) = partition_outbox::claim(&self.store, receiver, now, now + CLAIM, OF_ONE_LINE).await? else { return Ok(0) };
+        let until = now + self.limits.patience.saturating_add(SENDS).min(LONGEST_CLAIM);
+        let Some(line) = partition_outbox::claim(&self.store, receiver, now, until, OF_ONE_LINE).await? else { return Ok(0) };
         let known = self.catalog.get(&machine).map(|known| &known.machine);
         let (mut delivered, mut notes, mut stopped_by) = (Vec::with_capacity(line.events.len()), Vec::new(), None);
         for event in &line.events {
@@ -194,8 +195,16 @@ impl Engine {
         }
         let now = self.clock.now();
         let again = self.again(&line, delivered.len(), stopped_by, now);
-        partition_outbox::finish(&self.store, &line, &delivered, &notes, again, now).await?;
-        Ok(delivered.len())
+        // Without it, the line would wait until the claim ends.
+        let mut tries = 0;
+        loop {
+            match partition_outbox::finish(&self.store, &line, &delivered, &notes, again, now).await {
+                Ok(_) => return Ok(delivered.len()),
+                Err(error) if !error.is_transient() || !self.may_start() || self.clock.now() >= until => return Err(error.into()),
+                Err(_) => tokio::time::sleep(backoff(tries)).await,
+            }
+            tries = tries.saturating_add(1);
+        }
     }
 
     /// The next delivery of a line, after the first `delivered` of its events were delivered.

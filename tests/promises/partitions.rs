@@ -149,7 +149,7 @@ async fn a_crash_at_any_point_neither_loses_nor_repeats_an_event_between_partiti
             bed.run_until_idle().await;
         });
         let died = died.await;
-        // The attempts of the dead process are lost when its lease ends, and its claim of the events ends after a minute.
+        // The attempts of the dead process are lost when its lease ends, and so does its claim of the events.
         bed.advance(Duration::from_secs(120)).await;
         let is_sent = bed.machine::<Bank>().get(&bank).await.unwrap().is_some();
         let expected: &[u32] = if is_sent { &[1, 2] } else { &[] };
