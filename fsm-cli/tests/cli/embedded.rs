@@ -126,7 +126,7 @@ async fn the_partitions_of_the_program_are_found_listed_and_checked() {
     let told = json(&["partitions", "list"]).await;
     assert_eq!(told["partitions"].as_array().unwrap().iter().map(|one| one["schema"].clone()).collect::<Vec<_>>(), schemas);
     let shown = inside(program, &["partitions", "list"]).await.out;
-    assert_eq!(shown.lines().filter(|line| line.contains("\tthe PostgreSQL database `fsm_test_")).count(), 4, "{shown}");
+    assert_eq!(shown.lines().filter(|line| line.contains("\tthe PostgreSQL ")).count(), 4, "{shown}");
     let checked = json(&["partitions", "check"]).await;
     let instances: u64 = (0..4).map(|n| checked["partitions"][n]["instances"].as_u64().unwrap()).sum();
     assert_eq!((&checked["broken"], instances), (&json!(0), 8));
