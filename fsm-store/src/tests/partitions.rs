@@ -196,7 +196,7 @@ async fn a_schema_that_does_not_exist_is_not_opened() {
     let site = Site::new().await;
     let place = &places(1, &[]).unwrap()[0];
     let missing = says(Store::open(place.settings(&site.settings)).await);
-    assert!(missing.starts_with("the schema `fsm_0000` of the PostgreSQL database") && missing.contains("does not exist"), "{missing}");
+    assert!(missing.starts_with("the schema `fsm_0000` of the PostgreSQL ") && missing.contains("does not exist"), "{missing}");
     assert!(Store::open(site.settings.clone()).await.is_ok());
 }
 
