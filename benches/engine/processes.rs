@@ -59,7 +59,7 @@ async fn total_rate(bench_database: &BenchDatabase, arguments: &Arguments, name:
     Ok(sum)
 }
 
-/// Measures two latencies between a process that only sends and a process that runs verbs. One ends when the verb starts. The other ends when
+/// Measures two latencies. One process only sends, and another one runs verbs. One ends when the verb starts. The other ends when
 /// the sender sees the instance settled.
 pub async fn measure_across(bench_database: &BenchDatabase, report: &mut Report) -> Result {
     let client = Client::connect(&bench_database.url).await?;

@@ -25,7 +25,7 @@ use crate::turns::Turn;
 const PAUSE: Duration = Duration::from_millis(500);
 /// The maximum pause. The pause doubles after each rendering without a change.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// A stream that waits for its turn checks at this interval whether the program shuts down.
+/// While a stream waits to render, it checks at this interval whether the program shuts down.
 const SHUTDOWN_CHECK: Duration = Duration::from_secs(1);
 /// The maximum number of open streams. Further streams are refused.
 const MOST_STREAMS: usize = 1000;

@@ -80,7 +80,7 @@ impl Health {
 }
 
 impl Health {
-    /// The health of a process on several partitions: what is true of one of them that is not healthy is true of the process.
+    /// The health of a process on several partitions. It is ready only if all of them are.
     pub(crate) fn and(self, other: Health) -> Health {
         Health {
             database: if self.database == DatabaseHealth::Reachable { other.database } else { self.database },

@@ -41,6 +41,11 @@ pub(super) fn parameters(url: &str) -> impl Iterator<Item = &str> {
     url.split_once('?').map_or("", |(_, parameters)| parameters).split('&')
 }
 
+/// The name of a schema in messages.
+pub(super) fn schema_of(schema: &str, database: &str) -> String {
+    format!("the schema `{schema}` of {database}")
+}
+
 /// The URL with the password hidden: the text between the user's name and the last `@`.
 pub(super) fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };

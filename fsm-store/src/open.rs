@@ -36,6 +36,7 @@ pub struct Store {
 
 struct Inner {
     place: String,
+    database: String,
     schema: Option<String>,
     statement_settings: StatementSettings,
     rights: Rights,
@@ -97,13 +98,21 @@ impl Store {
     /// Opens the database and makes a first connection. Creates a SQLite file that does not exist. Does not create the tables: see
     /// [`migrate`](super::migrate).
     pub async fn open(settings: Settings) -> Result<Store> {
-        let (place, statement_settings, pools) = Pools::open(&settings).await?;
-        Ok(Store { inner: Arc::new(Inner { place, schema: settings.schema, statement_settings, rights: Rights::default(), pools }) })
+        let (database, statement_settings, pools) = Pools::open(&settings).await?;
+        let place = settings.schema.as_deref().map_or_else(|| database.clone(), |schema| address::schema_of(schema, &database));
+        Ok(Store {
+            inner: Arc::new(Inner { place, database, schema: settings.schema, statement_settings, rights: Rights::default(), pools }),
+        })
     }
 
     /// The name of the database in messages.
     pub fn place(&self) -> &str {
         &self.inner.place
+    }
+
+    /// The name of the database in messages, without the schema.
+    pub fn database(&self) -> &str {
+        &self.inner.database
     }
 
     /// The schema of the tables, if the settings name one.

@@ -108,9 +108,8 @@ impl ListedPartition {
     /// The partition of an engine; `None` if its database has no partitions.
     fn inside(engine: &Engine) -> Option<ListedPartition> {
         let (partition, schema) = (engine.partition?, engine.store.schema()?.to_owned());
-        let name = engine.store.place();
-        let database = name.strip_prefix(&format!("the schema `{schema}` of ")).unwrap_or(name).to_owned();
-        Some(ListedPartition { place: PartitionPlace { partition, schema, url: None }, database: Some(database) })
+        let database = Some(engine.store.database().to_owned());
+        Some(ListedPartition { place: PartitionPlace { partition, schema, url: None }, database })
     }
 }
 

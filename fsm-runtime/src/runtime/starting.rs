@@ -50,7 +50,8 @@ impl Builder {
             engines.push(Engine::new(database, catalog, (self.limits, self.data_protection.clone()), Some(work)));
         }
         let engines = Engines::new(engines);
-        engines.all().iter().try_for_each(start_work)?;
+        // What has started does not go on without a runtime.
+        engines.all().iter().try_for_each(start_work).inspect_err(|_| engines.kill())?;
         let shutdown = ShutdownHandle::new(engines.clone(), self.shutdown_timeout);
         Ok(Runtime { engines, shutdown })
     }

@@ -7,7 +7,7 @@ use sqlx::postgres::PgConnection;
 
 use super::pool::PostgresPool;
 use super::servers::{Servers, is_setting_refused};
-use crate::address::wrong;
+use crate::address::{schema_of, wrong};
 use crate::error::{Result, StoreError};
 use crate::guarded::StatementSettings;
 use crate::pool::Pool;
@@ -18,12 +18,12 @@ use crate::sql;
 impl PostgresPool {
     /// Opens the database of the URL and makes a first connection. Also returns its name in messages.
     pub(crate) async fn open(settings: &Settings) -> Result<(String, PostgresPool)> {
-        let (place, pool) = servers(settings, Servers::parse(&settings.url).map_err(|says| wrong(&settings.url, says))?).await?;
-        let Some(schema) = &settings.schema else { return Ok((place, pool)) };
-        let place = format!("the schema `{schema}` of {place}");
-        if schema_of(&pool.pool).await?.as_ref() == Some(schema) {
-            return Ok((place, pool));
+        let (database, pool) = servers(settings, Servers::parse(&settings.url).map_err(|says| wrong(&settings.url, says))?).await?;
+        let Some(schema) = &settings.schema else { return Ok((database, pool)) };
+        if current_schema(&pool.pool).await?.as_ref() == Some(schema) {
+            return Ok((database, pool));
         }
+        let place = schema_of(schema, &database);
         // A pooler that ignores the setting would let the statements write to another schema.
         Err(StoreError::Partition { place, says: "does not exist, or a pooler does not pass the setting `search_path` on".into() })
     }
@@ -79,7 +79,7 @@ async fn servers(settings: &Settings, servers: Servers) -> Result<(String, Postg
 }
 
 /// The schema in which a session's statements find their tables; `None` if there is none of the name that the connection requested.
-async fn schema_of(pool: &Pool<PgConnection>) -> Result<Option<String>> {
+async fn current_schema(pool: &Pool<PgConnection>) -> Result<Option<String>> {
     let mut taken = pool.take(Purpose::Short).await?;
     let rows = taken.guarded(&StatementSettings::DEFAULT).rows(&sql::CURRENT_SCHEMA, &[]).await?;
     rows.first().map_or(Ok(None), |row| row.get(0))
