@@ -17,6 +17,8 @@ pub use wanted::Wanted;
 
 pub use graph::{Format, Graph};
 pub use limits::{Limits, SetLimit};
+#[cfg(feature = "postgres")]
+pub use partitions::Move;
 pub use partitions::{Init, Partitions};
 pub use schedules::{OnSchedule, OneSchedule, Schedules};
 pub use transfer::{Export, Import};

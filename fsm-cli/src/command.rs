@@ -13,6 +13,8 @@ mod liveness;
 mod ls;
 mod machines;
 mod migrate;
+#[cfg(feature = "postgres")]
+mod partition_move;
 mod partitions;
 mod rejected;
 mod schedules;

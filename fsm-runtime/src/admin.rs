@@ -6,6 +6,8 @@ pub mod groups;
 pub mod limits;
 pub mod look;
 mod opening;
+#[cfg(feature = "postgres")]
+pub mod partition_move;
 pub mod partitions;
 pub mod schedules;
 pub mod transfer;
@@ -104,7 +106,7 @@ impl Admin {
         }
         // Opened for reading first, also for acts: a missing file is not created, and tables of another version are left alone.
         let Opened { store: reading, partition, .. } = opening.store(true).await?;
-        migrate::check(&mut reading.reader().await?.conn(), reading.place()).await?;
+        migrate::check(&mut reading.reader().await?.conn(), &reading.place()).await?;
         let machines = described(&reading).await?;
         let store = if opening.writes {
             reading.close().await;
@@ -138,7 +140,7 @@ impl Admin {
     }
 
     /// The name of the database as it appears in messages, without the password.
-    pub fn place(&self) -> &str {
+    pub fn place(&self) -> String {
         self.engine.store.place()
     }
 
@@ -225,7 +227,7 @@ pub async fn migrations(opening: &Opening) -> Result<Vec<Step>, Error> {
 /// Returns an `is_database` error unless the tables are of the version that this crate reads and writes. Changes nothing.
 pub async fn check_migrations(opening: &Opening) -> Result<(), Error> {
     let opened = opening.store(true).await?;
-    let checked = migrate::check(&mut opened.store.reader().await?.conn(), opened.store.place()).await;
+    let checked = migrate::check(&mut opened.store.reader().await?.conn(), &opened.store.place()).await;
     opened.close().await;
     Ok(checked?)
 }

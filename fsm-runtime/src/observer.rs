@@ -54,7 +54,7 @@ impl Engine {
         let Some(work) = &self.work else { return Ok(()) };
         metrics::running(self.partition, work.running().len(), work.slot_count);
         let mut reader = self.engine_reader().await?;
-        let fits = match migrate::check(&mut reader.conn(), self.store.place()).await {
+        let fits = match migrate::check(&mut reader.conn(), &self.store.place()).await {
             Ok(()) => MigrationHealth::Current,
             Err(StoreError::Schema(error)) if !matches!(error, SchemaError::NoTables { .. }) => MigrationHealth::Other(error.to_string()),
             Err(error) => return Err(error.into()),

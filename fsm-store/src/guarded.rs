@@ -8,6 +8,8 @@ use sqlx::Connection;
 use super::error::{self, Result, StoreError};
 use super::failpoint::Failpoint;
 #[cfg(feature = "postgres")]
+use super::postgres::location::Host;
+#[cfg(feature = "postgres")]
 use super::postgres::settings::PostgresSettings;
 #[cfg(feature = "sqlite")]
 use super::sqlite::thread::SqliteCommand;
@@ -39,9 +41,9 @@ pub(super) struct Health {
     pub is_open: bool,
     /// True if a user's statements ran on it. Its driver then counts one transaction more than there is.
     pub was_used_by_user: bool,
-    /// The index of its server among those of the URL.
+    /// Its server.
     #[cfg(feature = "postgres")]
-    pub host: usize,
+    pub host: Host,
     /// True if the server cannot be written to or is shutting down. Idle connections to it are useless too.
     pub is_server_lost: bool,
     /// The commands that are sent to SQLite together with the next one.
@@ -71,9 +73,11 @@ impl StatementSettings {
     pub(super) async fn within<T>(&self, health: &mut Health, operation: impl Future<Output = sqlx::Result<T>>) -> Result<T> {
         #[cfg(feature = "postgres")]
         let done = match self.postgres.watched(self.deadline) {
-            Some(servers) => servers.while_there(health.host, self.deadline, operation).await,
+            Some(location) => location.while_there(health.host, self.deadline, operation).await,
             None => tokio::time::timeout(self.deadline, operation).await.ok(),
         };
+        #[cfg(feature = "postgres")]
+        let done = done.map(|done| done.map_err(|error| self.postgres.explained(error)));
         #[cfg(not(feature = "postgres"))]
         let done = tokio::time::timeout(self.deadline, operation).await.ok();
         if let Some(Err(error)) = &done {

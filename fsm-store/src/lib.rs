@@ -67,5 +67,8 @@ pub mod view;
 pub mod workers;
 pub mod write;
 
+#[cfg(feature = "postgres")]
+pub use postgres::partition_move;
+
 #[cfg(all(test, feature = "testing"))]
 mod tests;

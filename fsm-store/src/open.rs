@@ -35,8 +35,6 @@ pub struct Store {
 }
 
 struct Inner {
-    place: String,
-    database: String,
     schema: Option<String>,
     statement_settings: StatementSettings,
     rights: Rights,
@@ -73,20 +71,20 @@ pub struct ServerClock {
 }
 
 impl Pools {
-    /// Opens the database and makes a first connection. Also returns its name in messages and the settings for statements.
-    async fn open(settings: &Settings) -> Result<(String, StatementSettings, Pools)> {
+    /// Opens the database and makes a first connection. Also returns the settings for statements.
+    async fn open(settings: &Settings) -> Result<(StatementSettings, Pools)> {
         match address::scheme(&settings.url)? {
             #[cfg(feature = "sqlite")]
             Scheme::Sqlite => {
-                let (place, pools) = SqlitePools::open(settings).await?;
-                Ok((place, pools.statement_settings(settings), Pools::Sqlite(pools)))
+                let pools = SqlitePools::open(settings).await?;
+                Ok((pools.statement_settings(settings), Pools::Sqlite(pools)))
             }
             #[cfg(not(feature = "sqlite"))]
             Scheme::Sqlite => Err(address::no_driver(&settings.url, "sqlite")),
             #[cfg(feature = "postgres")]
             Scheme::Postgres => {
-                let (place, pool) = PostgresPool::open(settings).await?;
-                Ok((place, pool.statement_settings(settings), Pools::Postgres(pool)))
+                let pool = PostgresPool::open(settings).await?;
+                Ok((pool.statement_settings(settings), Pools::Postgres(pool)))
             }
             #[cfg(not(feature = "postgres"))]
             Scheme::Postgres => Err(address::no_driver(&settings.url, "postgres")),
@@ -98,21 +96,19 @@ impl Store {
     /// Opens the database and makes a first connection. Creates a SQLite file that does not exist. Does not create the tables: see
     /// [`migrate`](super::migrate).
     pub async fn open(settings: Settings) -> Result<Store> {
-        let (database, statement_settings, pools) = Pools::open(&settings).await?;
-        let place = settings.schema.as_deref().map_or_else(|| database.clone(), |schema| address::schema_of(schema, &database));
-        Ok(Store {
-            inner: Arc::new(Inner { place, database, schema: settings.schema, statement_settings, rights: Rights::default(), pools }),
-        })
+        let (statement_settings, pools) = Pools::open(&settings).await?;
+        Ok(Store { inner: Arc::new(Inner { schema: settings.schema, statement_settings, rights: Rights::default(), pools }) })
     }
 
-    /// The name of the database in messages.
-    pub fn place(&self) -> &str {
-        &self.inner.place
+    /// The name of the database in messages, with the schema of a partition.
+    pub fn place(&self) -> String {
+        let database = self.database();
+        self.schema().map_or_else(|| database.to_string(), |schema| address::schema_of(schema, &database))
     }
 
     /// The name of the database in messages, without the schema.
-    pub fn database(&self) -> &str {
-        &self.inner.database
+    pub fn database(&self) -> Arc<str> {
+        for_pools!(self, pools => pools.name())
     }
 
     /// The schema of the tables, if the settings name one.
@@ -224,7 +220,7 @@ impl Store {
 
     /// Returns `Err(ReadOnly)` if nothing can be written.
     pub(super) fn check_writable(&self) -> Result<()> {
-        if self.is_read_only() { Err(StoreError::ReadOnly { place: self.inner.place.clone() }) } else { Ok(()) }
+        if self.is_read_only() { Err(StoreError::ReadOnly { place: self.place() }) } else { Ok(()) }
     }
 
     fn is_read_only(&self) -> bool {
@@ -234,8 +230,8 @@ impl Store {
     /// Adds the name of the database to `NotWritable`: a statement that gets this error does not know the name.
     pub fn naming<T>(&self, done: Result<T>) -> Result<T> {
         done.map_err(|error| match error {
-            StoreError::NotWritable { .. } if self.is_read_only() => StoreError::ReadOnly { place: self.inner.place.clone() },
-            StoreError::NotWritable { .. } => StoreError::NotWritable { place: self.inner.place.clone() },
+            StoreError::NotWritable { .. } if self.is_read_only() => StoreError::ReadOnly { place: self.place() },
+            StoreError::NotWritable { .. } => StoreError::NotWritable { place: self.place() },
             error => error,
         })
     }
@@ -300,6 +296,6 @@ impl Store {
 
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Store").field(&self.inner.place).finish()
+        f.debug_tuple("Store").field(&self.place()).finish()
     }
 }

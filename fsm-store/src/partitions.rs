@@ -8,7 +8,7 @@ use super::conn::Conn;
 use super::error::{Result, StoreError};
 use super::migrate;
 use super::open::Store;
-use super::settings::Settings;
+use super::settings::{DirectoryEntry, Settings};
 use super::sql;
 use super::values::values;
 
@@ -21,12 +21,16 @@ pub struct PartitionPlace {
     pub schema: String,
     /// The URL of its database; `None` for the database of the directory.
     pub url: Option<String>,
+    /// The number of places that the partition has had, with this one.
+    pub epoch: i64,
+    /// The URL to which the partition is being moved.
+    pub moving_to: Option<String>,
 }
 
 impl PartitionPlace {
     /// The place of a partition that is created: the schema is named after the number.
     pub fn new(partition: Partition, url: Option<String>) -> PartitionPlace {
-        PartitionPlace { partition, schema: format!("fsm_{:04}", partition.number()), url }
+        PartitionPlace { partition, schema: format!("fsm_{:04}", partition.number()), url, epoch: 1, moving_to: None }
     }
 
     /// The URL without its password.
@@ -34,10 +38,21 @@ impl PartitionPlace {
         self.url.as_deref().map(address::without_password)
     }
 
-    /// The settings to open this partition, for a directory that was opened with `directory`.
+    /// The URL to which the partition is being moved, without its password.
+    pub fn shown_target(&self) -> Option<String> {
+        self.moving_to.as_deref().map(address::without_password)
+    }
+
+    /// The settings to open this partition, for a directory that was opened with `directory`. The store follows the partition to other places.
     pub fn settings(&self, directory: &Settings) -> Settings {
+        let entry = DirectoryEntry { url: directory.url.clone(), partition: self.partition, epoch: self.epoch };
+        Settings { directory: Some(entry), ..self.here(directory) }
+    }
+
+    /// The settings to open the schema at this place, whether or not the directory lists it.
+    pub(super) fn here(&self, directory: &Settings) -> Settings {
         let url = self.url.clone().unwrap_or_else(|| directory.url.clone());
-        Settings { url, schema: Some(self.schema.clone()), ..directory.clone() }
+        Settings { url, schema: Some(self.schema.clone()), directory: None, ..directory.clone() }
     }
 }
 
@@ -86,7 +101,7 @@ async fn listed(store: &Store, conn: &mut Conn<'_>) -> Result<Vec<PartitionPlace
         let Some(partition) = partition else {
             return Err(unfit(store, &format!("has a directory of {of} partitions in which number {number} is not the next")));
         };
-        places.push(PartitionPlace { partition, schema: row.get(1)?, url: row.get(2)? });
+        places.push(PartitionPlace { partition, schema: row.get(1)?, url: row.get(2)?, epoch: row.get(3)?, moving_to: row.get(4)? });
     }
     Ok(places)
 }
@@ -97,8 +112,12 @@ pub async fn check(store: &Store, place: &PartitionPlace) -> Result<()> {
     let known = if tables(&mut reader.conn()).await?.partition { itself(&mut reader.conn()).await? } else { None };
     let (number, of) = (place.partition.number(), place.partition.of());
     match known {
-        Some(known) if known == (i64::from(number), i64::from(of)) => Ok(()),
-        Some((other, others)) => Err(unfit(
+        Some(known) if known == (i64::from(number), i64::from(of), place.epoch) => Ok(()),
+        Some((known, _, epoch)) if known == i64::from(number) && epoch != place.epoch => Err(unfit(
+            store,
+            &format!("is partition {number} of {of} as it was at place number {epoch}, and the directory lists place number {}", place.epoch),
+        )),
+        Some((other, others, _)) => Err(unfit(
             store,
             &format!("is partition {other} of {others}, and the directory lists it as {number} of {of}; correct the directory"),
         )),
@@ -109,7 +128,7 @@ pub async fn check(store: &Store, place: &PartitionPlace) -> Result<()> {
 /// Returns true if statements on a user's connection find the tables of this partition.
 pub async fn is_on(conn: &mut Conn<'_>, partition: Partition) -> Result<bool> {
     let known = if tables(conn).await?.partition { itself(conn).await? } else { None };
-    Ok(known == Some((i64::from(partition.number()), i64::from(partition.of()))))
+    Ok(known.is_some_and(|(number, of, _)| (number, of) == (i64::from(partition.number()), i64::from(partition.of()))))
 }
 
 /// Creates the partitions, each in the database of its place, and then the directory. A partition that exists already is used if it is the same
@@ -135,7 +154,7 @@ pub async fn create(directory: &Store, settings: &Settings, places: &[PartitionP
         return Ok(false);
     }
     conn.script(sql::DIRECTORY_TABLE).await?;
-    for PartitionPlace { partition, schema, url } in places {
+    for PartitionPlace { partition, schema, url, .. } in places {
         conn.rows(&sql::PARTITION_ADD, &values![i64::from(partition.number()), schema.as_str(), url.as_deref()]).await?;
     }
     tx.commit().await?;
@@ -164,7 +183,7 @@ async fn is_free(store: &Store, conn: &mut Conn<'_>, places: &[PartitionPlace]) 
 
 /// Creates the schema and the tables of one partition.
 pub(super) async fn create_one(settings: &Settings, place: &PartitionPlace, now: Timestamp) -> Result<()> {
-    let own = place.settings(settings);
+    let own = place.here(settings);
     let server = Store::open(Settings { schema: None, ..own.clone() }).await?;
     let created = create_schema(&server, &place.schema).await;
     server.close().await;
@@ -197,7 +216,7 @@ async fn create_tables(store: &Store, place: &PartitionPlace, now: Timestamp) ->
     }
     if !tables.partition {
         conn.script(sql::PARTITION_TABLE).await?;
-        conn.rows(&sql::PARTITION_IS, &values![i64::from(place.partition.number()), i64::from(place.partition.of())]).await?;
+        conn.rows(&sql::PARTITION_IS, &values![i64::from(place.partition.number()), i64::from(place.partition.of()), place.epoch]).await?;
     }
     tx.commit().await?;
     check(store, place).await?;
@@ -218,10 +237,10 @@ async fn tables(conn: &mut Conn<'_>) -> Result<Tables> {
     Ok(Tables { directory: row.get(0)?, partition: row.get(1)?, instances: row.get(2)? })
 }
 
-/// The number of this partition, and the number of all.
-async fn itself(conn: &mut Conn<'_>) -> Result<Option<(i64, i64)>> {
+/// The number of this partition, the number of all, and the epoch of this place.
+async fn itself(conn: &mut Conn<'_>) -> Result<Option<(i64, i64, i64)>> {
     let rows = conn.rows(&sql::PARTITION, &[]).await?;
-    rows.first().map(|row| Ok((row.get(0)?, row.get(1)?))).transpose()
+    rows.first().map(|row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).transpose()
 }
 
 /// The partitions of a directory with `urls`, by turns; in the database of the directory if there are none. `None` unless their number is from 1 to
@@ -237,5 +256,5 @@ fn is_partition(store: &Store) -> StoreError {
 }
 
 fn unfit(store: &Store, says: &str) -> StoreError {
-    StoreError::Partition { place: store.place().to_owned(), says: says.to_owned() }
+    StoreError::Partition { place: store.place(), says: says.to_owned() }
 }

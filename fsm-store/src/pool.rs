@@ -23,6 +23,10 @@ pub(super) trait Connects: Sized + Send {
     type Session: Copy + Send;
     /// Makes a connection.
     fn connect(options: &Self::Options) -> impl Future<Output = sqlx::Result<(Self, Self::Session)>> + Send;
+    /// The name of the database in messages, if it can change.
+    fn name(_: &Self::Options) -> Option<Arc<str>> {
+        None
+    }
     /// The health of a connection before its first statement.
     fn health(session: &Self::Session) -> Health;
     /// True if the connection is usable, as far as is known without a round trip.
@@ -54,7 +58,7 @@ impl Ending {
 }
 
 pub(super) struct Pool<C: Connects> {
-    place: String,
+    name: Arc<str>,
     options: Box<C::Options>,
     deadline: Duration,
     shares: Shares,
@@ -88,8 +92,14 @@ fn next_number() -> u64 {
 }
 
 impl<C: Connects> Pool<C> {
-    pub(super) fn new(place: &str, options: C::Options, most: usize, deadline: Duration) -> Self {
-        Pool { place: place.to_owned(), options: Box::new(options), deadline, shares: Shares::of(most), idle: Arc::default() }
+    /// `name` is the name of the database in messages.
+    pub(super) fn new(name: &str, options: C::Options, most: usize, deadline: Duration) -> Self {
+        Pool { name: name.into(), options: Box::new(options), deadline, shares: Shares::of(most), idle: Arc::default() }
+    }
+
+    /// The name of the database in messages.
+    pub(super) fn name(&self) -> Arc<str> {
+        C::name(&self.options).unwrap_or_else(|| Arc::clone(&self.name))
     }
 
     /// Waits, first come first served, for any connection.
@@ -150,10 +160,11 @@ impl<C: Connects> Pool<C> {
 
     async fn connect(&self) -> Result<Resting<C>> {
         let connected = within(self.deadline, C::connect(&self.options)).await;
+        let place = || self.name().to_string();
         let (conn, session) = connected.map_err(|error| match error {
-            StoreError::Database(source) => StoreError::Unreachable { place: self.place.clone(), source },
+            StoreError::Database(source) => StoreError::Unreachable { place: place(), source },
             StoreError::Deadline(limit) => StoreError::Unreachable {
-                place: self.place.clone(),
+                place: place(),
                 source: sqlx::Error::Io(std::io::Error::new(
                     std::io::ErrorKind::TimedOut,
                     format!("no answer within {} s", limit.as_secs_f64()),

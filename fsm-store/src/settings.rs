@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use fsm_core::partition::Partition;
+
 use super::address;
 
 /// The database, and the settings for its use.
@@ -11,6 +13,8 @@ pub struct Settings {
     pub url: String,
     /// The schema of the tables on PostgreSQL; `None` for the first one of the session's search path.
     pub schema: Option<String>,
+    /// The directory that lists the schema as a partition. A partition that is no longer at its place is looked up there.
+    pub directory: Option<DirectoryEntry>,
     /// The maximum number of PostgreSQL connections, without those outside the pool. With three or more, a quarter is reserved for commits
     /// and claims, and at most half are in transactions that user code ends.
     pub connections: u32,
@@ -22,6 +26,17 @@ pub struct Settings {
     pub statement_cache: bool,
     /// True if nothing is written on these connections, by this crate or by the database itself. A missing file is not created.
     pub read_only: bool,
+}
+
+/// The entry of a partition in the directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirectoryEntry {
+    /// The URL of the database with the directory.
+    pub url: String,
+    /// The partition.
+    pub partition: Partition,
+    /// The number of times, from 1, that the partition got a place.
+    pub epoch: i64,
 }
 
 /// The durability of a SQLite commit.
@@ -43,6 +58,7 @@ impl Settings {
         Settings {
             url,
             schema: None,
+            directory: None,
             connections: 8,
             synchronous: Synchronous::Full,
             deadline: Duration::from_secs(30),

@@ -58,6 +58,8 @@ mod migrate;
 mod outbox;
 mod overview;
 mod pages;
+#[cfg(feature = "postgres")]
+mod partition_move;
 mod partition_outbox;
 mod partitions;
 #[cfg(feature = "postgres")]
@@ -97,6 +99,8 @@ pub(super) use migrate::*;
 pub(super) use outbox::*;
 pub(super) use overview::*;
 pub(super) use pages::*;
+#[cfg(feature = "postgres")]
+pub(super) use partition_move::*;
 pub(super) use partition_outbox::*;
 pub(super) use partitions::*;
 #[cfg(feature = "postgres")]

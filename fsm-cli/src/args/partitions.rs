@@ -14,6 +14,12 @@ pub enum Partitions {
     ///
     /// Reads the keys of all instances. The exit code is 1 if a partition has a problem or cannot be reached.
     Check,
+    /// Move a partition to another PostgreSQL database while programs work on it.
+    ///
+    /// While its rows are copied the partition cannot be used: programs wait for as long as their patience, and then go on at the new place by
+    /// themselves. A move that was interrupted is continued by the same command, or cancelled.
+    #[cfg(feature = "postgres")]
+    Move(Move),
 }
 
 /// `fsm partitions init`.
@@ -25,4 +31,19 @@ pub struct Init {
     /// The database of a partition, `postgres://…`; several take turns. The directory stores it [default: the database of the directory]
     #[arg(long = "url", value_name = "URL")]
     pub urls: Vec<String>,
+}
+
+/// `fsm partitions move`.
+#[cfg(feature = "postgres")]
+#[derive(Debug, ClapArgs)]
+pub struct Move {
+    /// The number of the partition
+    #[arg(value_name = "N")]
+    pub number: u32,
+    /// The new database, `postgres://…`. The directory stores it
+    #[arg(long, value_name = "URL", required_unless_present = "cancel")]
+    pub to: Option<String>,
+    /// Cancel a move that was interrupted: the partition is used at its old place again
+    #[arg(long, conflicts_with = "to")]
+    pub cancel: bool,
 }

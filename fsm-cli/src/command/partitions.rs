@@ -17,6 +17,8 @@ pub(super) async fn run(session: &mut Session<'_, '_>, wanted: &Partitions) -> R
         Partitions::Init(init) => create(session, init).await,
         Partitions::List => list(session).await,
         Partitions::Check => check(session).await,
+        #[cfg(feature = "postgres")]
+        Partitions::Move(wanted) => super::partition_move::run(session, wanted).await,
     }
 }
 
@@ -90,16 +92,21 @@ async fn check(session: &mut Session<'_, '_>) -> Result<(), Problem> {
 }
 
 fn show(session: &mut Session<'_, '_>, all: &[ListedPartition]) -> Result<(), Problem> {
-    let mut table = Table::new(&["PARTITION", "SCHEMA", "DATABASE"]);
-    for ListedPartition { place, database } in all {
-        let database = database.as_deref().unwrap_or("that of the directory");
-        table.row([Cell::from(place.partition.number().to_string()), Cell::from(&place.schema), Cell::from(database)]);
+    let is_moving = all.iter().any(|one| one.place.moving_to.is_some());
+    let mut table = Table::new(if is_moving { &["PARTITION", "SCHEMA", "DATABASE", "MOVING TO"] } else { &["PARTITION", "SCHEMA", "DATABASE"] });
+    for one in all {
+        let database = one.database.as_deref().unwrap_or("that of the directory");
+        let number = one.place.partition.number().to_string();
+        let mut cells = vec![Cell::from(number), Cell::from(&one.place.schema), Cell::from(database)];
+        cells.extend(is_moving.then(|| Cell::from(one.place.shown_target().unwrap_or_default())));
+        table.row(cells);
     }
     session.stage.table(&table)
 }
 
 fn told(ListedPartition { place, .. }: &ListedPartition) -> Value {
-    json!({ "partition": place.partition.number(), "schema": place.schema, "url": place.shown_url() })
+    let (number, schema) = (place.partition.number(), &place.schema);
+    json!({ "partition": number, "schema": schema, "url": place.shown_url(), "epoch": place.epoch, "moving_to": place.shown_target() })
 }
 
 fn told_check(one: &ListedPartition, check: &PartitionCheck) -> Value {

@@ -139,7 +139,7 @@ pub(super) enum Selected {
 async fn open(settings: Settings, selected: &Selected) -> Result<Opened, Error> {
     let store = Store::open(settings.clone()).await?;
     let places = partitions::directory(&store).await?;
-    let Some(place) = selected.chosen(store.place(), places.len())?.map(|chosen| &places[chosen]) else {
+    let Some(place) = selected.chosen(&store.place(), places.len())?.map(|chosen| &places[chosen]) else {
         return Ok(Opened { store, is_ours: true, partition: None });
     };
     store.close().await;
@@ -154,7 +154,7 @@ impl Selected {
         let all = inside.engines.all();
         let first = &all[0];
         let of = if first.partition.is_some() { all.len() } else { 0 };
-        Ok(&all[self.chosen(first.store.place(), of)?.unwrap_or_default()])
+        Ok(&all[self.chosen(&first.store.place(), of)?.unwrap_or_default()])
     }
 
     /// The place of the selected partition among the `of` partitions of the database `name`. `None` for a database without partitions.

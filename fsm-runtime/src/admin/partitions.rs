@@ -108,8 +108,8 @@ impl ListedPartition {
     /// The partition of an engine; `None` if its database has no partitions.
     fn inside(engine: &Engine) -> Option<ListedPartition> {
         let (partition, schema) = (engine.partition?, engine.store.schema()?.to_owned());
-        let database = Some(engine.store.database().to_owned());
-        Some(ListedPartition { place: PartitionPlace { partition, schema, url: None }, database })
+        let database = Some(engine.store.database().to_string());
+        Some(ListedPartition { place: PartitionPlace { schema, ..PartitionPlace::new(partition, None) }, database })
     }
 }
 
@@ -128,8 +128,11 @@ impl PartitionCheck {
     }
 
     async fn examine(&mut self, store: &Store, place: &PartitionPlace) -> Result<(), StoreError> {
+        if place.moving_to.is_some() {
+            self.problems.push("a move was begun and has not ended; continue or cancel it".to_owned());
+        }
         partitions::check(store, place).await?;
-        migrate::check(&mut store.reader().await?.conn(), store.place()).await?;
+        migrate::check(&mut store.reader().await?.conn(), &store.place()).await?;
         let mut names: Vec<_> = machines::all(&mut store.reader().await?.conn()).await?.into_iter().map(|(name, _)| name).collect();
         names.dedup();
         for machine in &names {
@@ -156,10 +159,10 @@ fn told(machine: &str, misplaced: &[String], of: u32) -> Option<String> {
     (count > 0).then(|| format!("{count} instances of `{}` belong to other partitions: {named}{more}", machine.escape_debug()))
 }
 
-fn settings(url: &str, read_only: bool) -> Settings {
+pub(super) fn settings(url: &str, read_only: bool) -> Settings {
     Settings { read_only, connections: 2, ..Settings::new(url) }
 }
 
-fn is_postgres(url: &str) -> bool {
+pub(super) fn is_postgres(url: &str) -> bool {
     url.starts_with("postgres")
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use sqlx::Executor;
 use sqlx::postgres::{PgListener, PgPoolOptions};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::pool::PostgresPool;
@@ -15,8 +16,13 @@ const SILENCE: Duration = Duration::from_secs(5);
 /// The time limit of that ping.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// A connection that listens. Boxed because it is large.
-pub(crate) struct PostgresListener(Box<PgListener>);
+/// A connection that listens.
+pub(crate) struct PostgresListener {
+    /// Boxed because it is large.
+    listener: Box<PgListener>,
+    /// Changes when the partition is moved.
+    moves: watch::Receiver<u64>,
+}
 
 impl PostgresPool {
     /// Listens. `None` behind a pooler, where a `listen` may be lost, or may occupy a server connection permanently.
@@ -24,26 +30,32 @@ impl PostgresPool {
         if !self.is_direct {
             return Ok(None);
         }
-        let limit = self.servers.connect_timeout().min(statement_settings.deadline);
+        let limit = self.location.connect_timeout().min(statement_settings.deadline);
         // The driver's listener knows only one server. If that one is lost, another may fit, so the listener must not reconnect by
         // itself.
-        let options = within(limit, self.servers.choose()).await?;
+        let moves = self.location.moves();
+        let options = within(limit, self.location.choose()).await?;
         let pool = PgPoolOptions::new().max_connections(1).acquire_timeout(limit).connect_lazy_with(options);
         let mut listener = PgListener::connect_with(&pool).await?;
         listener.eager_reconnect(false);
         within(limit, listener.listen(&self.channel)).await?;
-        Ok(Some(PostgresListener(Box::new(listener))))
+        Ok(Some(PostgresListener { listener: Box::new(listener), moves }))
     }
 }
 
 impl PostgresListener {
     /// Waits for the next notification.
     pub(crate) async fn next_notification(&mut self) -> Result<()> {
-        let PostgresListener(listener) = self;
+        let PostgresListener { listener, moves } = self;
+        let lost = || sqlx::Error::Io(std::io::ErrorKind::ConnectionAborted.into());
         loop {
-            match timeout(SILENCE, listener.try_recv()).await {
+            let received = tokio::select! {
+                received = timeout(SILENCE, listener.try_recv()) => received,
+                _ = moves.changed() => return Err(lost().into()),
+            };
+            match received {
                 Ok(Ok(Some(_))) => return Ok(()),
-                Ok(Ok(None)) => return Err(sqlx::Error::Io(std::io::ErrorKind::ConnectionAborted.into()).into()),
+                Ok(Ok(None)) => return Err(lost().into()),
                 Ok(Err(error)) => return Err(error.into()),
                 Err(_) => within(ANSWER, listener.execute("select 1")).await.map(drop)?,
             }

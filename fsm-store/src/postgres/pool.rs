@@ -6,7 +6,7 @@ use sqlx::Connection;
 use sqlx::postgres::PgConnection;
 
 use super::plans::Plans;
-use super::servers::Servers;
+use super::location::{Host, Location};
 use super::settings::PostgresSettings;
 use super::statements::words;
 use crate::error::Result;
@@ -19,7 +19,7 @@ use crate::tx::{Side, Tx};
 
 pub(crate) struct PostgresPool {
     pub(super) pool: Pool<PgConnection>,
-    pub(super) servers: Arc<Servers>,
+    pub(super) location: Arc<Location>,
     /// The channel of the notifications. Each schema has its own.
     pub(crate) channel: String,
     /// True if it is known that each connection has a server session of its own, which no pooler gives to other clients.
@@ -34,15 +34,20 @@ pub(crate) struct Session {
     is_pinned: bool,
     /// The age of the plans of its prepared statements.
     plans: Plans,
-    /// The index of its server in the options.
-    host: usize,
+    /// Its server.
+    host: Host,
 }
 
 impl PostgresPool {
     /// The settings for statements.
     pub(crate) fn statement_settings(&self, settings: &Settings) -> StatementSettings {
-        let postgres = PostgresSettings { is_cached: settings.statement_cache, servers: Some(Arc::clone(&self.servers)) };
+        let postgres = PostgresSettings { is_cached: settings.statement_cache, location: Some(Arc::clone(&self.location)) };
         StatementSettings { postgres, ..StatementSettings::new(settings.deadline) }
+    }
+
+    /// The name of the database in messages.
+    pub(crate) fn name(&self) -> Arc<str> {
+        self.pool.name()
     }
 
     /// True if nothing can be written.
@@ -145,12 +150,16 @@ async fn say(taken: &mut Taken<PgConnection>, statement_settings: &StatementSett
 }
 
 impl Connects for PgConnection {
-    type Options = Arc<Servers>;
+    type Options = Arc<Location>;
     type Session = Session;
 
-    async fn connect(options: &Arc<Servers>) -> sqlx::Result<(PgConnection, Session)> {
+    async fn connect(options: &Arc<Location>) -> sqlx::Result<(PgConnection, Session)> {
         let (conn, host) = options.connect().await?;
         Ok((conn, Session { is_pinned: false, plans: Plans::new(), host }))
+    }
+
+    fn name(options: &Arc<Location>) -> Option<Arc<str>> {
+        Some(options.name())
     }
 
     fn health(session: &Session) -> Health {

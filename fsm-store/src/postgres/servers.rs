@@ -89,12 +89,15 @@ impl Servers {
         self.find().await.map_err(|refusals| self.error(refusals))
     }
 
-    /// The options of a server that fits now, for a connection that the caller makes.
-    pub(crate) async fn choose(&self) -> sqlx::Result<PgConnectOptions> {
-        let (conn, host) = self.connect().await?;
+    /// The options of the host with this index.
+    pub(crate) fn options(&self, host: usize) -> Option<&PgConnectOptions> {
+        self.hosts.get(host)
+    }
+
+    /// Closes a connection that is not needed any more.
+    pub(crate) async fn released(&self, conn: PgConnection) {
         // The server was reached, so an error while closing does not matter.
         let _ = tokio::time::timeout(STAGGER, conn.close()).await;
-        Ok(self.hosts[host].clone())
     }
 
     /// Returns once a connection to `host` cannot be expected to answer any more: the host does not answer a new connection, or another
@@ -125,7 +128,7 @@ impl Servers {
         };
         let is_there = match found {
             Ok((conn, found)) => {
-                let _ = tokio::time::timeout(STAGGER, conn.close()).await;
+                self.released(conn).await;
                 found == host
             }
             // An error from a server is an answer.

@@ -16,17 +16,19 @@ pub const PARTITION_TABLES: Sql = same(
 /// The partitions of the directory, by number.
 pub const PARTITIONS: Sql = same(
     "
-    select p.partition, p.schema, p.url
+    select p.partition, p.schema, p.url, p.epoch, p.moving_to
     from fsm_partitions p
     order by p.partition",
 );
 
-/// Creates the directory.
+/// Creates the directory. The epoch counts the places that the partition has had.
 pub const DIRECTORY_TABLE: &str = "
     create table fsm_partitions (
         partition bigint not null primary key,
         schema text not null,
-        url text
+        url text,
+        epoch bigint not null default 1,
+        moving_to text
     )";
 
 /// Adds partition `$1`, with schema `$2` and URL `$3`, to the directory.
@@ -36,21 +38,22 @@ pub const PARTITION_ADD: Sql = same(
     values ($1, $2, $3)",
 );
 
-/// The number of this partition, and the number of all.
-pub const PARTITION: Sql = same("select p.partition, p.partitions from fsm_partition p");
+/// The number of this partition, the number of all, and the epoch of this place.
+pub const PARTITION: Sql = same("select p.partition, p.partitions, p.epoch from fsm_partition p");
 
 /// Creates the table in which a partition says which one it is.
 pub const PARTITION_TABLE: &str = "
     create table fsm_partition (
         partition bigint not null,
-        partitions bigint not null
+        partitions bigint not null,
+        epoch bigint not null
     )";
 
-/// Says that this is partition `$1` of `$2`.
+/// Says that this is partition `$1` of `$2`, in epoch `$3`.
 pub const PARTITION_IS: Sql = same(
     "
-    insert into fsm_partition (partition, partitions)
-    values ($1, $2)",
+    insert into fsm_partition (partition, partitions, epoch)
+    values ($1, $2, $3)",
 );
 
 /// The keys of the instances after the key `$1` of machine `$2`, at most `$3`. Uses the index of keys.

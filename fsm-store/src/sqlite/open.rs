@@ -22,8 +22,8 @@ const READERS: usize = 4;
 const OLDEST_SQLITE: [u32; 3] = [3, 51, 3];
 
 impl SqlitePools {
-    /// Opens the database of the URL and makes a first connection. Also returns its name in messages.
-    pub(crate) async fn open(settings: &Settings) -> Result<(String, SqlitePools)> {
+    /// Opens the database of the URL and makes a first connection.
+    pub(crate) async fn open(settings: &Settings) -> Result<SqlitePools> {
         match Place::parse(&settings.url)? {
             Place::Memory => memory(settings).await,
             Place::File(file) => {
@@ -37,7 +37,7 @@ impl SqlitePools {
     }
 }
 
-async fn memory(settings: &Settings) -> Result<(String, SqlitePools)> {
+async fn memory(settings: &Settings) -> Result<SqlitePools> {
     // This VFS in memory locks like a file without WAL: a transaction that writes blocks readers until it ends.
     let (place, vfs) = ("the database in memory", "memdb");
     let name = format!("/fsm-{}", uuid::Uuid::new_v4());
@@ -56,10 +56,10 @@ async fn memory(settings: &Settings) -> Result<(String, SqlitePools)> {
     let anchor = writer.dedicated().await?;
     check_sqlite(&writer).await?;
     let anchor = Some(Box::new(tokio::sync::Mutex::new(anchor)));
-    Ok((place.into(), SqlitePools { writer, readers, user_sqlite, turns: None, anchor, is_read_only: settings.read_only }))
+    Ok(SqlitePools { writer, readers, user_sqlite, turns: None, anchor, is_read_only: settings.read_only })
 }
 
-async fn file(settings: &Settings, file: SqliteFile) -> Result<(String, SqlitePools)> {
+async fn file(settings: &Settings, file: SqliteFile) -> Result<SqlitePools> {
     let place = format!("the SQLite database `{}`", file.path.display());
     let has_wal = reading::has_wal(&file.path);
     let to_read = SqliteOptions {
@@ -95,7 +95,7 @@ async fn file(settings: &Settings, file: SqliteFile) -> Result<(String, SqlitePo
     }
     check_sqlite(&writer).await?;
     let is_read_only = settings.read_only || file.is_read_only;
-    Ok((place, SqlitePools { writer, readers, user_sqlite, turns: Some(Turns::default()), anchor: None, is_read_only }))
+    Ok(SqlitePools { writer, readers, user_sqlite, turns: Some(Turns::default()), anchor: None, is_read_only })
 }
 
 fn user_options(options: SqliteConnectOptions) -> SqliteConnectOptions {

@@ -1,5 +1,7 @@
 //! The connections to a SQLite database: one writes, some read, and those of the driver run users' statements.
 
+use std::sync::Arc;
+
 use sqlx::ConnectOptions;
 use sqlx::Connection;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
@@ -32,6 +34,11 @@ impl SqlitePools {
     /// The settings for statements.
     pub(crate) fn statement_settings(&self, settings: &Settings) -> StatementSettings {
         StatementSettings::new(settings.deadline)
+    }
+
+    /// The name of the database in messages.
+    pub(crate) fn name(&self) -> Arc<str> {
+        self.writer.name()
     }
 
     /// True if nothing can be written.

@@ -72,7 +72,7 @@ async fn partitions_are_created_once_and_each_is_a_whole_copy_of_the_tables() {
     for place in &three {
         let store = site.open(place).await;
         partitions::check(&store, place).await.unwrap();
-        migrate::check(&mut store.reader().await.unwrap().conn(), store.place()).await.unwrap();
+        migrate::check(&mut store.reader().await.unwrap().conn(), &store.place()).await.unwrap();
         assert!(says(partitions::directory(&store).await).contains("is one partition of several"));
     }
     assert!(!site.create(&three).await.unwrap(), "nothing is left to create");
@@ -87,13 +87,13 @@ async fn partitions_that_were_created_in_part_are_completed() {
     // The directory comes last. Before it, the schemas are complete, empty, or say which partition they are and have no tables yet.
     site.run("drop table fsm_partitions; drop schema fsm_0001 cascade; drop schema fsm_0002 cascade; create schema fsm_0001; create schema fsm_0002")
         .await;
-    site.run("create table fsm_0002.fsm_partition (partition bigint not null, partitions bigint not null)").await;
-    site.run("insert into fsm_0002.fsm_partition values (2, 3)").await;
+    site.run("create table fsm_0002.fsm_partition (partition bigint not null, partitions bigint not null, epoch bigint not null)").await;
+    site.run("insert into fsm_0002.fsm_partition values (2, 3, 1)").await;
     assert!(site.create(&three).await.unwrap());
     for place in &three {
         let store = site.open(place).await;
         partitions::check(&store, place).await.unwrap();
-        migrate::check(&mut store.reader().await.unwrap().conn(), store.place()).await.unwrap();
+        migrate::check(&mut store.reader().await.unwrap().conn(), &store.place()).await.unwrap();
     }
 }
 

@@ -1,0 +1,288 @@
+//! The servers of a database. Those of a partition change when it is moved.
+
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use futures_util::future::BoxFuture;
+use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::{ConnectOptions, Executor, Row};
+use tokio::sync::{Mutex, watch};
+use tokio::time::timeout;
+
+use super::quoted;
+use super::servers::Servers;
+use crate::partitions::PartitionPlace;
+use crate::settings::{DirectoryEntry, Settings};
+use crate::sql;
+
+/// The directory is read at most this often.
+const READ_EVERY: Duration = Duration::from_millis(200);
+/// The time limit of reading it. A directory that does not answer says nothing.
+const READ_WITHIN: Duration = Duration::from_secs(3);
+
+/// The servers to which new connections go.
+pub(crate) struct Location {
+    current: RwLock<Current>,
+    /// The entry of the directory, for a partition.
+    entry: Option<Entry>,
+    /// The number of moves that this process has followed.
+    moves: watch::Sender<u64>,
+}
+
+#[derive(Clone)]
+struct Current {
+    servers: Arc<Servers>,
+    /// The URL and the schema that the directory had.
+    place: Option<(String, String)>,
+    epoch: i64,
+    name: Arc<str>,
+}
+
+/// The entry of a partition in its directory.
+struct Entry {
+    settings: Settings,
+    directory: DirectoryEntry,
+    is_marked: bool,
+    /// True if the partition was not found at its place.
+    is_missing: AtomicBool,
+    read_at: Mutex<Option<Instant>>,
+}
+
+impl fmt::Debug for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Location").field(&self.name()).finish()
+    }
+}
+
+/// A server of a [`Location`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Host {
+    /// The number of moves before the connection was made.
+    moves: u64,
+    /// The index of the server in the URL.
+    index: usize,
+}
+
+impl Location {
+    /// The servers of a URL, for sessions with these settings. `is_marked` requests the setting that shows whether a pooler is between.
+    pub(super) fn new(settings: &Settings, servers: Servers, is_marked: bool) -> Location {
+        let name = name_of(&servers);
+        let entry = settings.directory.clone().map(|directory| Entry {
+            settings: settings.clone(),
+            directory,
+            is_marked,
+            is_missing: AtomicBool::new(false),
+            read_at: Mutex::default(),
+        });
+        let place = settings.schema.clone().map(|schema| (settings.url.clone(), schema));
+        let epoch = entry.as_ref().map_or(0, |entry| entry.directory.epoch);
+        let servers = Arc::new(configured(settings, servers, is_marked));
+        Location { current: RwLock::new(Current { servers, place, epoch, name }), entry, moves: watch::Sender::new(0) }
+    }
+
+    /// The name of the database in messages.
+    pub(crate) fn name(&self) -> Arc<str> {
+        self.current().name
+    }
+
+    /// The time limit for a server that does not answer.
+    pub(crate) fn connect_timeout(&self) -> Duration {
+        self.current().servers.connect_timeout()
+    }
+
+    /// Changes with each move.
+    pub(crate) fn moves(&self) -> watch::Receiver<u64> {
+        self.moves.subscribe()
+    }
+
+    /// Connects to a server that fits. If the partition is not there, reads the directory and connects to its new place. The future is boxed,
+    /// because those of user code would otherwise exceed the compiler's depth limit.
+    pub(crate) fn connect(&self) -> BoxFuture<'_, sqlx::Result<(PgConnection, Host)>> {
+        match &self.entry {
+            None => Box::pin(self.connect_here()),
+            Some(entry) => Box::pin(self.connect_to(entry)),
+        }
+    }
+
+    async fn connect_to(&self, entry: &Entry) -> sqlx::Result<(PgConnection, Host)> {
+        let refused = match entry.is_missing() {
+            true => None,
+            false => match self.connect_here().await {
+                Ok(connected) => return Ok(connected),
+                Err(error) => Some(error),
+            },
+        };
+        let has_moved = self.follow(entry).await;
+        if let Some(error) = refused.filter(|_| !has_moved) {
+            return Err(error);
+        }
+        let (mut conn, host) = self.connect_here().await?;
+        if !entry.is_at(&mut conn, self.current().epoch).await? {
+            return Err(entry.missing());
+        }
+        entry.is_missing.store(false, Ordering::Release);
+        Ok((conn, host))
+    }
+
+    /// The options of a server that fits now, for a connection that the caller makes.
+    pub(crate) async fn choose(&self) -> sqlx::Result<PgConnectOptions> {
+        let (conn, host) = self.connect().await?;
+        let servers = self.current().servers;
+        servers.released(conn).await;
+        servers.options(host.index).cloned().ok_or_else(|| sqlx::Error::Io(io::ErrorKind::ConnectionReset.into()))
+    }
+
+    /// Returns once a connection to `host` cannot be expected to answer any more. Boxed like [`connect`](Location::connect).
+    pub(crate) fn gone(&self, host: Host) -> BoxFuture<'_, sqlx::Error> {
+        Box::pin(async move {
+            let (servers, mut moves) = (self.current().servers, self.moves());
+            if *moves.borrow() == host.moves {
+                tokio::select! {
+                    error = servers.gone(host.index) => return error,
+                    _ = moves.changed() => {}
+                }
+            }
+            sqlx::Error::Io(io::Error::new(io::ErrorKind::ConnectionReset, "the partition was moved"))
+        })
+    }
+
+    /// The error of a statement. Where a partition's tables are missing, the partition was moved, and the next connection looks for it.
+    pub(crate) fn explained(&self, error: sqlx::Error) -> sqlx::Error {
+        let code = error.as_database_error().and_then(|error| error.code());
+        let is_missing = code.is_some_and(|code| sql::MISSING_CODES.contains(&code.as_ref()));
+        match &self.entry {
+            Some(entry) if is_missing => {
+                entry.is_missing.store(true, Ordering::Release);
+                entry.missing()
+            }
+            _ => error,
+        }
+    }
+
+    async fn connect_here(&self) -> sqlx::Result<(PgConnection, Host)> {
+        // Read first: a connection to a place that is left meanwhile counts as one of an earlier place.
+        let moves = *self.moves.borrow();
+        let (conn, index) = self.current().servers.connect().await?;
+        Ok((conn, Host { moves, index }))
+    }
+
+    /// Reads the directory, and goes to the place that it lists. Returns true if that is another one.
+    async fn follow(&self, entry: &Entry) -> bool {
+        let before = *self.moves.borrow();
+        let mut read_at = entry.read_at.lock().await;
+        if read_at.is_some_and(|at| at.elapsed() < READ_EVERY) {
+            return *self.moves.borrow() != before;
+        }
+        let found = timeout(READ_WITHIN, entry.read()).await;
+        *read_at = Some(Instant::now());
+        match found {
+            Ok(Ok(place)) => self.go_to(entry, place),
+            Ok(Err(error)) => tracing::debug!(%error, "the directory of the partitions cannot be read"),
+            Err(_) => tracing::debug!("the directory of the partitions does not answer"),
+        }
+        *self.moves.borrow() != before
+    }
+
+    fn go_to(&self, entry: &Entry, place: PartitionPlace) {
+        let settings = place.settings(&Settings { url: entry.directory.url.clone(), ..entry.settings.clone() });
+        let known = Some((settings.url.clone(), place.schema.clone()));
+        if self.current().place == known {
+            return;
+        }
+        let Ok(servers) = Servers::parse(&settings.url) else { return };
+        let name = name_of(&servers);
+        let servers = Arc::new(configured(&settings, servers, entry.is_marked));
+        tracing::info!(partition = place.partition.number(), database = %name, "the partition was moved, and its new place is used");
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Current { servers, place: known, epoch: place.epoch, name };
+        self.moves.send_modify(|moves| *moves += 1);
+    }
+
+    fn current(&self) -> Current {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Entry {
+    fn is_missing(&self) -> bool {
+        self.is_missing.load(Ordering::Acquire)
+    }
+
+    /// The error while the partition is not at its place. A retry may succeed.
+    fn missing(&self) -> sqlx::Error {
+        let partition = self.directory.partition;
+        let says = format!("partition {} of {} is not here: it was moved, or is being moved", partition.number(), partition.of());
+        sqlx::Error::Io(io::Error::new(io::ErrorKind::NotConnected, says))
+    }
+
+    /// The place in the directory.
+    async fn read(&self) -> sqlx::Result<PartitionPlace> {
+        let partition = self.directory.partition;
+        let directory = Settings { schema: None, ..self.settings.clone() };
+        let mut conn = connected(&directory, &self.directory.url).await?;
+        let number = i64::from(partition.number());
+        let listed = sqlx::query_as(sql::PARTITION_LISTED).bind(number).persistent(false).fetch_one(&mut conn).await?;
+        let (schema, url, epoch, moving_to) = listed;
+        Ok(PartitionPlace { partition, schema, url, epoch, moving_to })
+    }
+
+    /// Returns true if the schema of the session is the partition in this epoch.
+    async fn is_at(&self, conn: &mut PgConnection, epoch: i64) -> sqlx::Result<bool> {
+        let partition = self.directory.partition;
+        match conn.fetch_optional(sqlx::raw_sql(sql::PARTITION.postgres)).await {
+            Ok(Some(row)) => {
+                let known: (i64, i64, i64) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+                Ok(known == (i64::from(partition.number()), i64::from(partition.of()), epoch))
+            }
+            Ok(None) => Ok(false),
+            Err(error) if error.as_database_error().is_some() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// A connection to the database with this URL, outside every pool.
+pub(super) async fn connected(settings: &Settings, url: &str) -> sqlx::Result<PgConnection> {
+    let servers = Servers::parse(url).map_err(|says| sqlx::Error::Configuration(says.into()))?;
+    let (conn, _) = configured(settings, servers, false).connect().await?;
+    Ok(conn)
+}
+
+/// The servers for sessions with these settings.
+fn configured(settings: &Settings, servers: Servers, is_marked: bool) -> Servers {
+    let timeout_ms = settings.deadline.as_millis().to_string();
+    let options = servers.each(|options| {
+        let mut options = options.disable_statement_logging();
+        if !settings.statement_cache {
+            options = options.statement_cache_capacity(0);
+        }
+        if settings.read_only {
+            options = options.options([("default_transaction_read_only", "on"), ("statement_timeout", &timeout_ms)]);
+        }
+        if let Some(schema) = &settings.schema {
+            // Without quotes, PostgreSQL would search for the name in lower case.
+            options = options.options([("search_path", quoted(schema))]);
+        }
+        if is_marked {
+            options = options.options([(sql::MARK, "on")]);
+        }
+        if options.get_application_name().is_none() {
+            options = options.application_name("durable-fsm");
+        }
+        options
+    });
+    if settings.read_only { options.for_reading() } else { options }
+}
+
+/// The name of a database in messages.
+fn name_of(servers: &Servers) -> Arc<str> {
+    let first = servers.first();
+    let name = first.get_database().unwrap_or(first.get_username());
+    match first.get_socket() {
+        Some(_) => format!("the PostgreSQL server at `{}`", servers.names()),
+        None => format!("the PostgreSQL database `{name}` at `{}`", servers.names()),
+    }
+    .into()
+}

@@ -1,0 +1,63 @@
+//! Moving a partition. PostgreSQL only. The names of schemas and tables in these statements are quoted by their users.
+
+/// The schema, the URL, the epoch and the target of partition `$1`.
+pub const PARTITION_LISTED: &str = "select p.schema, p.url, p.epoch, p.moving_to from fsm_partitions p where p.partition = $1";
+
+/// Begins the transaction that has the lock of [`PARTITION_LOCK`] for as long as a move lasts.
+pub const BEGIN_LOCK: &str = "begin; set local idle_in_transaction_session_timeout = 0";
+
+/// Tries to lock the move of partition `$1` until the transaction ends.
+pub const PARTITION_LOCK: &str = "select pg_try_advisory_xact_lock(1718840173, $1::integer)";
+
+/// Says that partition `$1`, in epoch `$3`, is being moved to URL `$2`.
+pub const PARTITION_ANNOUNCE: &str = "
+    update fsm_partitions
+    set moving_to = $2
+    where partition = $1 and epoch = $3 and coalesce(moving_to, $2) = $2";
+
+/// Says that partition `$1`, in epoch `$3` before, was moved to URL `$2`.
+pub const PARTITION_SWITCH: &str = "
+    update fsm_partitions
+    set url = $2, epoch = epoch + 1, moving_to = null
+    where partition = $1 and epoch = $3 and moving_to = $2";
+
+/// Says that partition `$1`, in epoch `$2`, is no longer being moved.
+pub const PARTITION_CANCEL: &str = "
+    update fsm_partitions
+    set moving_to = null
+    where partition = $1 and epoch = $2";
+
+/// Returns whether schema `$1` exists.
+pub const SCHEMA_EXISTS: &str = "select exists (select 1 from pg_namespace n where n.nspname = $1)";
+
+/// The tables of schema `$1`.
+pub const TABLES_OF_SCHEMA: &str = "
+    select c.relname::text
+    from pg_class c
+    join pg_namespace n on n.oid = c.relnamespace
+    where n.nspname = $1 and c.relkind in ('r', 'p')
+    order by c.relname";
+
+/// The columns of schema `$1` that number rows: table, column, sequence.
+pub const IDENTITIES_OF_SCHEMA: &str = "
+    select c.relname::text, a.attname::text, s.relname::text
+    from pg_class c
+    join pg_namespace n on n.oid = c.relnamespace
+    join pg_attribute a on a.attrelid = c.oid and a.attidentity <> ''
+    join pg_depend d on d.refobjid = c.oid and d.refobjsubid = a.attnum and d.deptype = 'i'
+    join pg_class s on s.oid = d.objid and s.relkind = 'S'
+    where n.nspname = $1";
+
+/// Sets the sequence of column `$2` of table `$1` to `$3`. The next value is greater if `$4`.
+pub const SET_IDENTITY: &str = "select setval(pg_get_serial_sequence($1, $2), $3, $4)";
+
+/// Begins a transaction in which a statement may last as long as it needs.
+pub const BEGIN_COPY: &str = "begin; set local statement_timeout = 0; set local idle_in_transaction_session_timeout = 0";
+
+/// Renames a schema when no transaction writes in its tables any more. It waits two seconds for each table: other transactions wait meanwhile.
+pub fn freeze(schema: &str, frozen: &str, tables: impl Iterator<Item = String>) -> String {
+    let tables = tables.map(|table| format!("{schema}.{table}")).collect::<Vec<_>>().join(", ");
+    format!(
+        "begin; set local lock_timeout = '2s'; lock table {tables} in access exclusive mode; alter schema {schema} rename to {frozen}; commit"
+    )
+}

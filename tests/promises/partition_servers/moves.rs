@@ -1,0 +1,143 @@
+//! A partition moves to another server while programs work on it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fsm::Client;
+use fsm_runtime::admin::partition_move::{self, Step};
+
+use super::*;
+
+/// The partition that moves, from the second server to the first one and back.
+const MOVED: u32 = 1;
+
+async fn step(servers: &Servers, to: &str, steps: &[Step]) -> u64 {
+    let mut moving = partition_move::begin(&Opening::to_act(servers.url()), MOVED, to).await.unwrap().expect("it is elsewhere");
+    let mut rows = 0;
+    for step in steps {
+        rows += moving.step(*step).await.unwrap();
+    }
+    rows
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_partition_moves_to_another_server_and_back_under_load_and_nothing_is_lost_or_repeated() {
+    let Some(servers) = Servers::start().await else { return };
+    let (first, second) = tokio::try_join!(servers.builder().start(), servers.builder().start()).unwrap();
+    let client = Client::connect(servers.url()).await.unwrap();
+    let keys = keys("account", 2);
+    let handles = [first.machine::<Account>(), second.machine::<Account>(), client.machine::<Account>()];
+    let has_ended = Arc::new(AtomicBool::new(false));
+    let callers: Vec<_> = keys
+        .iter()
+        .zip(handles.iter().cycle())
+        .map(|(from, accounts)| {
+            let (accounts, from, keys, has_ended) = (accounts.clone(), from.clone(), keys.clone(), Arc::clone(&has_ended));
+            tokio::spawn(async move {
+                let (mut ledger, mut number) = (Ledger::default(), 0);
+                while !has_ended.load(Ordering::Relaxed) {
+                    ledger.add(Ledger::transfer(accounts.clone(), from.clone(), keys.clone(), number..number + 1).await);
+                    number += 1;
+                }
+                ledger
+            })
+        })
+        .collect();
+    let moved = keys.iter().find(|key| partition_of(key, PARTITIONS) == MOVED).unwrap();
+    until("the traffic flows", async || handles[0].get(moved).await.unwrap().is_some_and(|account| account.record.credits.len() >= 5)).await;
+    for to in [servers.first.url(), servers.second.url()] {
+        let begun = Instant::now();
+        let rows = step(&servers, &to, &Step::ALL).await;
+        let credits = handles[0].get(moved).await.unwrap().unwrap().record.credits.len();
+        println!("{rows} rows were moved, and the new place used, after {:?}", begun.elapsed());
+        until("the traffic flows again", async || handles[1].get(moved).await.unwrap().unwrap().record.credits.len() > credits).await;
+    }
+    has_ended.store(true, Ordering::Relaxed);
+    let mut ledger = Ledger::default();
+    for caller in callers {
+        ledger.add(caller.await.unwrap());
+    }
+    assert!(ledger.doubtful.is_empty(), "a move is shorter than the patience of a send: {:?}", ledger.doubtful);
+    ledger.check(&servers, &second, &keys).await;
+    let listed = partitions::list(&Opening::to_read(servers.url())).await.unwrap();
+    let epochs: Vec<_> = listed.iter().map(|one| one.place.epoch).collect();
+    assert_eq!(epochs, [1, 3, 1, 1]);
+    for one in &listed {
+        let checked = partitions::check(&Opening::to_read(servers.url()), &one.place).await;
+        assert!(checked.problems.is_empty(), "{:?}", checked.problems);
+    }
+    tokio::try_join!(first.shutdown(), second.shutdown()).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_move_that_ends_after_any_step_is_continued_or_cancelled_and_meanwhile_only_its_partition_waits() {
+    let Some(servers) = Servers::start().await else { return };
+    let runtime = servers.builder().patience(Duration::from_millis(300)).start().await.unwrap();
+    let accounts = runtime.machine::<Account>();
+    let keys = keys("account", 1);
+    let opening = Opening::to_act(servers.url());
+    let mut ledger = Ledger::default();
+    for key in &keys {
+        accounts.send(key, Open).await.unwrap();
+    }
+    let (mut at, mut numbers) = (servers.second.url(), 0..);
+    for last in 0..Step::ALL.len() {
+        for is_cancelled in [true, false] {
+            let to = if at == servers.first.url() { servers.second.url() } else { servers.first.url() };
+            step(&servers, &to, &Step::ALL[..=last]).await;
+            if Step::ALL[last] == Step::Freeze {
+                // A process that copies ends in the middle.
+                let mut moving = partition_move::begin(&opening, MOVED, &to).await.unwrap().unwrap();
+                let _ = tokio::time::timeout(Duration::from_millis(10), moving.step(Step::Copy)).await;
+            }
+            let is_frozen = [Step::Freeze, Step::Copy].contains(&Step::ALL[last]);
+            for (partition, key) in (0..).zip(&keys) {
+                let number = numbers.next().unwrap();
+                let sent = accounts.send(key, Transfer { to: keys[(partition + 1) % keys.len()].clone(), number }).await;
+                let is_waiting = is_frozen && partition == MOVED as usize;
+                let may_wait = is_waiting || Step::ALL[last] == Step::Switch && partition == MOVED as usize;
+                match sent {
+                    Ok(_) => {
+                        assert!(!is_waiting, "nothing can use the partition after {:?}", Step::ALL[last]);
+                        ledger.sent.entry((key.clone(), keys[(partition + 1) % keys.len()].clone())).or_default().push(number);
+                    }
+                    Err(error) => {
+                        assert!(may_wait && error.is_database(), "{error}");
+                        assert!(error.to_string().contains("is not here: it was moved, or is being moved"), "{error}");
+                    }
+                }
+            }
+            let has_ended = Step::ALL[last] == Step::Switch;
+            if is_cancelled {
+                let cancelled = partition_move::cancel(&opening, MOVED).await;
+                assert_eq!(cancelled.is_err(), has_ended, "{cancelled:?}");
+            } else {
+                match partition_move::begin(&opening, MOVED, &to).await.unwrap() {
+                    None => assert!(has_ended),
+                    Some(mut moving) => {
+                        let other = partition_move::begin(&opening, MOVED, &to).await.err().expect("only one process moves a partition");
+                        assert!(other.to_string().contains("is being moved by another process"), "{other}");
+                        for step in Step::ALL {
+                            moving.step(step).await.unwrap();
+                        }
+                    }
+                }
+            }
+            if !is_cancelled || has_ended {
+                at = to;
+            }
+            let (from, to) = (&keys[MOVED as usize], &keys[0]);
+            until("the partition is used again", async || {
+                let sent = Ledger::transfer(accounts.clone(), from.clone(), vec![to.clone()], numbers.next().map_or(0..0, |n| n..n + 1)).await;
+                let is_sent = sent.doubtful.is_empty();
+                ledger.add(sent);
+                is_sent
+            })
+            .await;
+        }
+    }
+    let listed = partitions::list(&opening).await.unwrap();
+    assert_eq!((listed[1].place.url.as_ref(), &listed[1].place.moving_to), (Some(&at), &None));
+    ledger.check(&servers, &runtime, &keys).await;
+    runtime.shutdown().await.unwrap();
+}
