@@ -143,10 +143,11 @@ fn refuse_others(steps: &[Step]) -> Result<()> {
     }
 }
 
-/// A name for the schema that these migrations make.
+/// A name for the tables that these migrations and the creation of partitions make.
 #[cfg(all(feature = "testing", feature = "postgres"))]
 pub(crate) fn fingerprint() -> String {
-    let all: Vec<&str> = MIGRATIONS.iter().map(|migration| migration.postgres).collect();
+    let migrations = MIGRATIONS.iter().map(|migration| migration.postgres);
+    let all: Vec<&str> = migrations.chain([sql::DIRECTORY_TABLE, sql::PARTITION_TABLE]).collect();
     format!("{:x}", checksum(&all.concat()))
 }
 

@@ -282,8 +282,8 @@ async fn migrations_are_applied_to_each_partition() {
         let schema = format!("fsm_{number:04}");
         site.sql(&format!(
             "drop schema {schema} cascade; create schema {schema};
-             create table {schema}.fsm_partition (partition bigint not null, partitions bigint not null);
-             insert into {schema}.fsm_partition values ({number}, 3)"
+             create table {schema}.fsm_partition (partition bigint not null, partitions bigint not null, epoch bigint not null);
+             insert into {schema}.fsm_partition values ({number}, 3, 1)"
         ))
         .await;
     }
@@ -319,4 +319,47 @@ async fn an_export_is_imported_only_into_its_own_partition() {
     assert_eq!(new.keys(0).await, site.keys(0).await);
     assert!(!new.keys(0).await.is_empty());
     new.says(&["partitions", "check"], 0, "").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_partition_is_moved_to_another_database_and_a_move_can_be_cancelled() {
+    let (site, second) = (Site::with_orders(2).await, Site::new().await);
+    let keys = ["a", "b", "c", "d"];
+    for key in keys {
+        site.send(key).await;
+    }
+    let before = site.keys(1).await;
+    let to = second.0.url();
+    site.says(&["partitions", "move", "1", "--to", "sqlite://a.db"], 2, "the new place is not `postgres://").await;
+    site.says(&["partitions", "move", "2", "--to", to], 7, "has no partition 2").await;
+    site.says(&["partitions", "move", "1", "--cancel"], 7, "is not being moved").await;
+
+    // Tables of the user are not copied, and the move does not begin without them.
+    site.sql("create table fsm_0001.orders (number text)").await;
+    site.says(&["partitions", "move", "1", "--to", to], 7, "has tables that are not moved: orders").await;
+    let listed = site.fsm(WIDE, &["partitions", "list"]).await;
+    assert!(listed.out.contains("MOVING TO"), "{listed:?}");
+    site.says(&["partitions", "check"], 1, "1 of 2 partitions have a problem").await;
+    site.says(&["partitions", "move", "1", "--to", site.0.url()], 7, "is being moved to another database").await;
+    site.says(&["partitions", "move", "1", "--cancel"], 0, "the move of partition 1 is cancelled").await;
+    site.sql("drop table fsm_0001.orders").await;
+
+    let said = site.fsm(To::Pipe, &["partitions", "move", "1", "--to", to]).await;
+    let lines: Vec<_> = said.talk.lines().collect();
+    assert_eq!(lines[..2], ["the tables are ready at the new place", "the partition is frozen: programs wait for its new place"], "{said:?}");
+    assert!(lines[2].ends_with(" rows were copied") && lines[3] == "the directory lists the new place", "{said:?}");
+    assert!(lines[4].contains("its old rows are in the database of the directory, as `fsm_0001_moved_1`"), "{said:?}");
+    site.says(&["partitions", "move", "1", "--to", to], 0, "partition 1 is there already; nothing was changed").await;
+    assert_eq!(site.keys(1).await, before);
+    let listed = site.json(&["partitions", "list"]).await;
+    assert_eq!((&listed["partitions"][1]["epoch"], &listed["partitions"][1]["moving_to"]), (&json!(2), &Value::Null));
+    site.says(&["partitions", "check"], 0, "").await;
+    for key in keys {
+        site.says(&["show", "order", key], 0, "").await;
+    }
+    let back = site.json(&["partitions", "move", "1", "--to", site.0.url()]).await;
+    assert_eq!((&back["moved"], &back["old_schema"]), (&json!(true), &json!("fsm_0001_moved_2")));
+    assert_eq!(site.keys(1).await, before);
+    site.says(&["partitions", "check"], 0, "").await;
+    site.says(&["partitions", "move", "1", "--cancel"], 7, "is not being moved").await;
 }

@@ -34,7 +34,7 @@ pub struct PartitionMove {
 }
 
 /// A step of a move. Each one is a commit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
     /// The directory says to which database the partition is being moved.
     Announce,

@@ -11,13 +11,18 @@ use super::*;
 /// The partition that moves, from the second server to the first one and back.
 const MOVED: u32 = 1;
 
-async fn step(servers: &Servers, to: &str, steps: &[Step]) -> u64 {
+/// Takes these steps of a move. Returns the number of rows, and the duration of the steps after which the partition cannot be used.
+async fn step(servers: &Servers, to: &str, steps: &[Step]) -> (u64, Duration) {
     let mut moving = partition_move::begin(&Opening::to_act(servers.url()), MOVED, to).await.unwrap().expect("it is elsewhere");
-    let mut rows = 0;
+    let (mut rows, mut frozen) = (0, Duration::ZERO);
     for step in steps {
+        let begun = Instant::now();
         rows += moving.step(*step).await.unwrap();
+        if *step >= Step::Freeze {
+            frozen += begun.elapsed();
+        }
     }
-    rows
+    (rows, frozen)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -25,7 +30,7 @@ async fn a_partition_moves_to_another_server_and_back_under_load_and_nothing_is_
     let Some(servers) = Servers::start().await else { return };
     let (first, second) = tokio::try_join!(servers.builder().start(), servers.builder().start()).unwrap();
     let client = Client::connect(servers.url()).await.unwrap();
-    let keys = keys("account", 2);
+    let keys = keys("account", 1);
     let handles = [first.machine::<Account>(), second.machine::<Account>(), client.machine::<Account>()];
     let has_ended = Arc::new(AtomicBool::new(false));
     let callers: Vec<_> = keys
@@ -46,10 +51,10 @@ async fn a_partition_moves_to_another_server_and_back_under_load_and_nothing_is_
     let moved = keys.iter().find(|key| partition_of(key, PARTITIONS) == MOVED).unwrap();
     until("the traffic flows", async || handles[0].get(moved).await.unwrap().is_some_and(|account| account.record.credits.len() >= 5)).await;
     for to in [servers.first.url(), servers.second.url()] {
+        let (rows, frozen) = step(&servers, &to, &Step::ALL).await;
         let begun = Instant::now();
-        let rows = step(&servers, &to, &Step::ALL).await;
         let credits = handles[0].get(moved).await.unwrap().unwrap().record.credits.len();
-        println!("{rows} rows were moved, and the new place used, after {:?}", begun.elapsed());
+        println!("{rows} rows were moved in {frozen:?}, and the new place was used {:?} later", begun.elapsed());
         until("the traffic flows again", async || handles[1].get(moved).await.unwrap().unwrap().record.credits.len() > credits).await;
     }
     has_ended.store(true, Ordering::Relaxed);
