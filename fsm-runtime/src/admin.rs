@@ -117,7 +117,8 @@ impl Admin {
         let data_protection = DataProtection { redaction: opening.redaction, ..DataProtection::default() };
         let clock = clock_of(&store, opening.held_at).await?;
         let catalog = Catalog::described(machines.iter().map(|known| known.machine.clone()));
-        let engine = Engine::new(OpenDatabase { store, clock, partition }, catalog, (Limits::default(), data_protection), None);
+        let engine =
+            Engine::new(OpenDatabase { store, clock, partition, is_prepared: true }, catalog, (Limits::default(), data_protection), None);
         if opening.writes {
             engine.start_lanes();
         }

@@ -17,7 +17,7 @@ use crate::handle::Handle;
 use crate::limits::{Limits, SHORTEST_PATIENCE};
 use crate::redact::{Redactable, Redaction};
 use crate::registry::Machine;
-use crate::start::{open, patiently};
+use crate::start::{at_last, open, patiently, prepare};
 
 /// A connection to a database that sends events, reads and operates, and runs no verbs.
 #[derive(Clone)]
@@ -58,19 +58,33 @@ impl ClientBuilder {
     pub async fn connect(self, url: impl AsRef<str>) -> Result<Client, Error> {
         let settings = Settings::new(url.as_ref());
         let databases = patiently(self.limits.patience, |left| Box::pin(open(settings.clone(), left))).await?;
-        let mut engines = Vec::with_capacity(databases.len());
+        let (mut engines, mut are_prepared) = (Vec::with_capacity(databases.len()), Vec::with_capacity(databases.len()));
         for database in databases {
             let settings = (self.limits, self.data_protection.clone());
+            are_prepared.push(database.is_prepared);
             engines.push(Engine::new(database, Catalog::new(&[], false)?, settings, None));
         }
         let engines = Engines::new(engines);
-        for engine in engines.all() {
-            engine.start_lanes();
-            engine.start_notifying();
+        for (engine, is_prepared) in engines.all().iter().zip(are_prepared) {
+            if is_prepared {
+                start_work(engine);
+            } else {
+                let engine = Arc::clone(engine);
+                Arc::clone(&engine).spawn(async move {
+                    if at_last(&engine, || Box::pin(prepare(&engine))).await {
+                        start_work(&engine);
+                    }
+                });
+            }
         }
         let client_guard = Arc::new(ClientGuard(engines.clone()));
         Ok(Client { engines, client_guard })
     }
+}
+
+fn start_work(engine: &Arc<Engine>) {
+    engine.start_lanes();
+    engine.start_notifying();
 }
 
 impl Client {

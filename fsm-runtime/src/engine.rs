@@ -90,6 +90,8 @@ pub(crate) struct OpenDatabase {
     pub(crate) clock: Clock,
     /// `None` for a database without partitions.
     pub(crate) partition: Option<Partition>,
+    /// False for a partition that could not be reached. Its work starts later.
+    pub(crate) is_prepared: bool,
 }
 
 /// The data that all tasks of a process share. On a database with partitions, a process has one engine for each.
@@ -134,7 +136,7 @@ pub(crate) struct Engine {
 
 impl Engine {
     pub(crate) fn new(
-        OpenDatabase { store, clock, partition }: OpenDatabase,
+        OpenDatabase { store, clock, partition, .. }: OpenDatabase,
         catalog: Catalog,
         (limits, data_protection): (Limits, DataProtection),
         work: Option<Work>,

@@ -29,6 +29,8 @@ pub struct Health {
     pub unreported: usize,
     /// A graceful shutdown goes on, or the process has stopped working.
     pub is_shutting_down: bool,
+    /// The numbers of the partitions on which the process is not ready. Empty on a database without partitions.
+    pub unready_partitions: Vec<u32>,
 }
 
 /// The answer of the database to an observation.
@@ -70,7 +72,9 @@ impl Health {
         !self.is_shutting_down || self.running > 0 || self.unreported > 0
     }
 
-    /// True if the process should get new work: the database answers, the lease is certain, the tables fit, and no shutdown goes on.
+    /// True if the process should get new work: the database answers, the lease is certain, the tables fit, and no shutdown goes on. On a database
+    /// with partitions this must be so for one of them at least: all processes see the same outage, and if none of them were ready, the
+    /// other partitions would get no requests either.
     pub fn is_ready(&self) -> bool {
         self.database == DatabaseHealth::Reachable
             && self.lease != LeaseHealth::Uncertain
@@ -80,8 +84,24 @@ impl Health {
 }
 
 impl Health {
-    /// The health of a process on several partitions. It is ready only if all of them are.
-    pub(crate) fn and(self, other: Health) -> Health {
+    /// The health of a process on several partitions, each with its number. There is at least one.
+    pub(crate) fn of_partitions(all: Vec<(u32, Health)>) -> Health {
+        let (ready, unready): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, health)| health.is_ready());
+        let unready_partitions = unready.iter().map(|(number, _)| *number).collect();
+        let merged = |some: Vec<(u32, Health)>| some.into_iter().map(|(_, health)| health).reduce(Health::and);
+        let together = match (merged(ready), merged(unready)) {
+            (Some(ready), Some(unready)) => {
+                // Only what is counted is about all partitions.
+                let (database, lease, migrations) = (ready.database.clone(), ready.lease.clone(), ready.migrations.clone());
+                Health { database, lease, migrations, ..ready.and(unready) }
+            }
+            (Some(one), None) | (None, Some(one)) => one,
+            (None, None) => unreachable!("a process has at least one engine"),
+        };
+        Health { unready_partitions, ..together }
+    }
+
+    fn and(self, other: Health) -> Health {
         Health {
             database: if self.database == DatabaseHealth::Reachable { other.database } else { self.database },
             lease: self.lease.earlier(other.lease),
@@ -91,6 +111,7 @@ impl Health {
             slots: self.slots + other.slots,
             unreported: self.unreported + other.unreported,
             is_shutting_down: self.is_shutting_down || other.is_shutting_down,
+            unready_partitions: Vec::new(),
         }
     }
 }
@@ -108,7 +129,8 @@ impl fmt::Display for Health {
     /// One line: `ready`, or why not.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_ready() {
-            return f.write_str("ready");
+            f.write_str("ready")?;
+            return self.write_partitions(f);
         }
         f.write_str("not ready")?;
         if self.is_shutting_down {
@@ -124,6 +146,17 @@ impl fmt::Display for Health {
             write!(f, ": the tables do not fit ({why})")?;
         }
         Ok(())
+    }
+}
+
+impl Health {
+    fn write_partitions(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let numbers: Vec<_> = self.unready_partitions.iter().map(u32::to_string).collect();
+        match numbers.len() {
+            0 => Ok(()),
+            1 => write!(f, ", but not on partition {}", numbers[0]),
+            _ => write!(f, ", but not on partitions {}", numbers.join(", ")),
+        }
     }
 }
 

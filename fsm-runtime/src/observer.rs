@@ -129,6 +129,7 @@ impl Engine {
             slots: self.work.as_ref().map_or(0, |work| work.slot_count),
             unreported,
             is_shutting_down: self.work.is_some() && !self.may_start(),
+            unready_partitions: Vec::new(),
         }
     }
 }
@@ -136,13 +137,16 @@ impl Engine {
 impl Engines {
     /// The health of the process, of all partitions together.
     pub(crate) fn health(&self) -> Health {
-        self.all().iter().map(|engine| engine.health()).reduce(Health::and).expect("there is at least one engine")
+        match self.first().partition {
+            None => self.first().health(),
+            Some(_) => Health::of_partitions((0..).zip(self.all()).map(|(number, engine)| (number, engine.health())).collect()),
+        }
     }
 }
 
 impl Runtime {
     /// The health of this process: whether its database answers, its lease is certain and its tables fit, how long due calls wait, and how
-    /// many attempts run. It is read from memory and never waits.
+    /// many attempts run. It is read from memory and never waits. On a database with partitions it is about all of them together.
     ///
     /// ```no_run
     /// # async fn example(runtime: &fsm_runtime::runtime::Runtime) {

@@ -9,7 +9,7 @@ use fsm_store::open::Store;
 use fsm_store::partitions::{self, PartitionPlace};
 use fsm_store::settings::Settings;
 use fsm_store::{limits, machines, migrate as migrations};
-use futures_util::future::{BoxFuture, try_join_all};
+use futures_util::future::{BoxFuture, join_all};
 
 use crate::catalog::Catalog;
 use crate::clock::Clock;
@@ -18,7 +18,7 @@ use crate::data::DataMap;
 use crate::data_protection::DataProtection;
 use crate::drift::{self, Migrate};
 use crate::encode;
-use crate::engine::OpenDatabase;
+use crate::engine::{Engine, OpenDatabase};
 use crate::error::{Error, ErrorKind};
 use crate::limit::{self, DeclaredLimits};
 use crate::reconciler;
@@ -53,24 +53,71 @@ pub(crate) const FEWEST_CONNECTIONS: u32 = 3;
 const SHORTEST_LIMIT: Duration = Duration::from_secs(1);
 
 /// Opens and migrates a database, or each of its partitions, and measures the clocks. A database that does not answer within `limit`, and at
-/// least a second, is an error.
+/// least a second, is an error. A partition that cannot be reached is not, if another one can: [`prepare`] is called for it later.
 pub(crate) async fn open(settings: Settings, limit: Duration) -> Result<Vec<OpenDatabase>, Error> {
     let store = open_store(settings.clone(), limit).await?;
     let places = partitions::directory(&store).await?;
     if places.is_empty() {
         return Ok(vec![prepared(store, None).await?]);
     }
-    store.close().await;
     // The connections are shared equally.
     let connections = (settings.connections / places[0].partition.of()).max(FEWEST_CONNECTIONS);
     let settings = Settings { connections, ..settings };
-    try_join_all(places.iter().map(|place| open_partition(place, &settings, limit))).await
+    let opened = join_all(places.iter().map(|place| open_partition(place, &settings, limit))).await;
+    let has_one = opened.iter().any(Result::is_ok);
+    let databases = places.iter().zip(opened).map(|(place, opened)| match opened {
+        Err(error) if has_one && error.may_pass() => {
+            tracing::warn!(partition = place.partition.number(), %error, "the partition cannot be opened; the others start without it");
+            unprepared(place, &settings, &store)
+        }
+        opened => opened,
+    });
+    let databases = databases.collect();
+    store.close().await;
+    databases
 }
 
 async fn open_partition(place: &PartitionPlace, directory: &Settings, limit: Duration) -> Result<OpenDatabase, Error> {
     let store = open_store(place.settings(directory), limit).await?;
     partitions::check(&store, place).await?;
     prepared(store, Some(place.partition)).await
+}
+
+/// A partition that cannot be reached. Only PostgreSQL has partitions.
+#[cfg_attr(not(feature = "postgres"), allow(unused_variables, reason = "only PostgreSQL has partitions"))]
+fn unprepared(place: &PartitionPlace, settings: &Settings, directory: &Store) -> Result<OpenDatabase, Error> {
+    #[cfg(feature = "postgres")]
+    {
+        let store = Store::unopened(place.settings(settings), directory)?;
+        Ok(OpenDatabase { store, clock: Clock::database(), partition: Some(place.partition), is_prepared: false })
+    }
+    #[cfg(not(feature = "postgres"))]
+    unreachable!("only PostgreSQL has partitions")
+}
+
+/// Does for a partition that could not be reached at the start what [`open`] does for the others.
+pub(crate) async fn prepare(engine: &Engine) -> Result<(), Error> {
+    if let Some(partition) = engine.partition {
+        partitions::check_itself(&engine.store, partition).await?;
+    }
+    measure_and_migrate(&engine.store, &engine.clock).await
+}
+
+/// Calls `start` for a partition that could not be reached until it succeeds, and logs why it does not. Returns false if the process ends first.
+pub(crate) async fn at_last<'s>(engine: &Engine, start: impl Fn() -> BoxFuture<'s, Result<(), Error>>) -> bool {
+    let (mut tries, partition) = (0, engine.partition.map(Partition::number));
+    while !engine.queue.is_closed() {
+        let Err(error) = start().await else {
+            tracing::info!(partition, "the partition can be opened now, and is used");
+            return true;
+        };
+        if is_worth_a_line(tries) {
+            tracing::warn!(partition, %error, "the partition cannot be opened yet, and is tried again");
+        }
+        tokio::time::sleep(backoff(Class::Unavailable, tries)).await;
+        tries += 1;
+    }
+    false
 }
 
 async fn open_store(settings: Settings, limit: Duration) -> Result<Store, Error> {
@@ -82,16 +129,20 @@ async fn open_store(settings: Settings, limit: Duration) -> Result<Store, Error>
     Ok(opened??)
 }
 
-/// Measures the clock and migrates the tables.
 async fn prepared(store: Store, partition: Option<Partition>) -> Result<OpenDatabase, Error> {
     let clock = if store.is_postgres() { Clock::database() } else { Clock::System };
+    measure_and_migrate(&store, &clock).await?;
+    Ok(OpenDatabase { store, clock, partition, is_prepared: true })
+}
+
+async fn measure_and_migrate(store: &Store, clock: &Clock) -> Result<(), Error> {
     let mut connection = store.dedicated().await?;
-    session::measure(&store, &clock, &mut connection).await?;
-    store.naming(migrations::up(&store, clock.now()).await)?;
-    Ok(OpenDatabase { store, clock, partition })
+    session::measure(store, clock, &mut connection).await?;
+    Ok(store.naming(migrations::up(store, clock.now()).await)?)
 }
 
 /// The result of [`register_machines`].
+#[derive(Default)]
 pub(crate) struct Registered {
     pub(crate) mappings: Mappings,
     /// The names of all limits that the database has.

@@ -100,6 +100,17 @@ impl Store {
         Ok(Store { inner: Arc::new(Inner { schema: settings.schema, statement_settings, rights: Rights::default(), pools }) })
     }
 
+    /// A store of a PostgreSQL database that cannot be reached yet. It is reached in the same way as the database of `like`: with a pooler or
+    /// without.
+    #[cfg(feature = "postgres")]
+    pub fn unopened(settings: Settings, like: &Store) -> Result<Store> {
+        let is_direct = matches!(like.pools(), Pools::Postgres(pool) if pool.is_direct);
+        let pool = PostgresPool::unopened(&settings, is_direct)?;
+        let statement_settings = pool.statement_settings(&settings);
+        let pools = Pools::Postgres(pool);
+        Ok(Store { inner: Arc::new(Inner { schema: settings.schema, statement_settings, rights: Rights::default(), pools }) })
+    }
+
     /// The name of the database in messages, with the schema of a partition.
     pub fn place(&self) -> String {
         let database = self.database();

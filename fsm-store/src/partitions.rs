@@ -115,13 +115,25 @@ pub async fn check(store: &Store, place: &PartitionPlace) -> Result<()> {
         Some(known) if known == (i64::from(number), i64::from(of), place.epoch) => Ok(()),
         Some((known, _, epoch)) if known == i64::from(number) && epoch != place.epoch => Err(unfit(
             store,
-            &format!("is partition {number} of {of} as it was at place number {epoch}, and the directory lists place number {}", place.epoch),
+            &format!(
+                "is partition {number} of {of} as it was at place number {epoch}, and the directory lists place number {}",
+                place.epoch
+            ),
         )),
         Some((other, others, _)) => Err(unfit(
             store,
             &format!("is partition {other} of {others}, and the directory lists it as {number} of {of}; correct the directory"),
         )),
         None => Err(unfit(store, &format!("is no partition, and the directory lists it as {number} of {of}; run `fsm partitions init`"))),
+    }
+}
+
+/// Returns `Err(Partition)` unless the open store is this partition, at whatever place.
+pub async fn check_itself(store: &Store, partition: Partition) -> Result<()> {
+    let (number, of) = (partition.number(), partition.of());
+    match is_on(&mut store.reader().await?.conn(), partition).await? {
+        true => Ok(()),
+        false => Err(unfit(store, &format!("is not partition {number} of {of}, as which the directory lists it"))),
     }
 }
 

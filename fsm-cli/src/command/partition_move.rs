@@ -45,7 +45,9 @@ async fn move_to(session: &mut Session<'_, '_>, number: u32, to: &str) -> Result
     let frozen = frozen_at.map(|at| at.elapsed()).unwrap_or_default();
     if session.is_json {
         let frozen_ms = u64::try_from(frozen.as_millis()).unwrap_or(u64::MAX);
-        return session.stage.json(&json!({ "partition": number, "moved": true, "rows": rows, "frozen_ms": frozen_ms, "old_schema": old_schema }));
+        return session
+            .stage
+            .json(&json!({ "partition": number, "moved": true, "rows": rows, "frozen_ms": frozen_ms, "old_schema": old_schema }));
     }
     session.stage.say(&format!(
         "partition {number} was moved, and could not be used for {}; its old rows are in {from}, as `{old_schema}`, until you drop that schema",

@@ -93,7 +93,8 @@ async fn check(session: &mut Session<'_, '_>) -> Result<(), Problem> {
 
 fn show(session: &mut Session<'_, '_>, all: &[ListedPartition]) -> Result<(), Problem> {
     let is_moving = all.iter().any(|one| one.place.moving_to.is_some());
-    let mut table = Table::new(if is_moving { &["PARTITION", "SCHEMA", "DATABASE", "MOVING TO"] } else { &["PARTITION", "SCHEMA", "DATABASE"] });
+    let mut table =
+        Table::new(if is_moving { &["PARTITION", "SCHEMA", "DATABASE", "MOVING TO"] } else { &["PARTITION", "SCHEMA", "DATABASE"] });
     for one in all {
         let database = one.database.as_deref().unwrap_or("that of the directory");
         let number = one.place.partition.number().to_string();

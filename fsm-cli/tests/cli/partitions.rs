@@ -346,7 +346,11 @@ async fn a_partition_is_moved_to_another_database_and_a_move_can_be_cancelled() 
 
     let said = site.fsm(To::Pipe, &["partitions", "move", "1", "--to", to]).await;
     let lines: Vec<_> = said.talk.lines().collect();
-    assert_eq!(lines[..2], ["the tables are ready at the new place", "the partition is frozen: programs wait for its new place"], "{said:?}");
+    assert_eq!(
+        lines[..2],
+        ["the tables are ready at the new place", "the partition is frozen: programs wait for its new place"],
+        "{said:?}"
+    );
     assert!(lines[2].ends_with(" rows were copied") && lines[3] == "the directory lists the new place", "{said:?}");
     assert!(lines[4].contains("its old rows are in the database of the directory, as `fsm_0001_moved_1`"), "{said:?}");
     site.says(&["partitions", "move", "1", "--to", to], 0, "partition 1 is there already; nothing was changed").await;

@@ -62,6 +62,8 @@ fn directory(opening: &Opening) -> Result<Settings, Error> {
     match &opening.from {
         Source::Url(url) if is_postgres(url) => Ok(settings(url, false)),
         Source::Url(_) => Err(Error::input("only a PostgreSQL database has partitions")),
-        Source::EngineAccess(_) => Err(Error::input("a partition is moved from outside of the programs that use it: `fsm partitions move`")),
+        Source::EngineAccess(_) => {
+            Err(Error::input("a partition is moved from outside of the programs that use it: `fsm partitions move`"))
+        }
     }
 }

@@ -173,6 +173,11 @@ impl Queue {
         self.wake.notify_one();
     }
 
+    /// True if the process ends.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state().is_closed
+    }
+
     /// Closes the queue and answers all waiting requests with an error, because they will not be carried out.
     pub(crate) fn abandon(&self) {
         let left = {

@@ -19,7 +19,7 @@ async fn a_process_measures_the_time_on_each_new_connection_and_on_no_other() {
     let catalog = Catalog::new(&[], false).unwrap();
     // A process without work, like a client.
     let engine = Engine::new(
-        OpenDatabase { store, clock: Clock::database(), partition: None },
+        OpenDatabase { store, clock: Clock::database(), partition: None, is_prepared: true },
         catalog,
         (Limits::default(), DataProtection::default()),
         None,

@@ -8,6 +8,7 @@ use fsm_core::ids::InstanceId;
 use fsm_core::partition::Partition;
 use fsm_core::process::ProcessIdentity;
 use fsm_core::time::Timestamp;
+use fsm_store::open::Store;
 use fsm_store::settings::Settings;
 use futures_util::future::try_join_all;
 use tokio::sync::{Notify, Semaphore};
@@ -15,21 +16,23 @@ use tokio::sync::{Notify, Semaphore};
 use super::shutdown::ShutdownHandle;
 use super::{Builder, RETENTION, Runtime};
 use crate::catalog::Catalog;
+use crate::clock::Clock;
 use crate::engine::{Engine, OpenDatabase, Work};
 use crate::engines::Engines;
 use crate::error::{Error, ErrorKind};
 use crate::failing::Failures;
+use crate::health::DatabaseHealth;
 use crate::limit;
 use crate::priority_shares::PriorityShares;
 use crate::process;
 use crate::reconciler_state::ReconcilerState;
-use crate::schedule;
+use crate::schedule::{self, Planned};
 use crate::session::Session;
-use crate::start::{Registered, open, patiently, register_machines};
+use crate::start::{Registered, at_last, open, patiently, prepare, register_machines};
 
 impl Builder {
     /// Opens the database, migrates its tables and starts the workers. A database that is unavailable is tried again until the
-    /// [patience](Builder::patience) ends.
+    /// [patience](Builder::patience) ends. A partition that is unavailable joins when it can be reached, if another one could.
     ///
     /// Errors: the value for a verb's `Data<T>` is missing (the text names both); the [limit](Builder::limit) of a verb is missing (the text
     /// names both, and the limits that exist); a [schedule](Builder::schedule) is invalid; `is_drift` if rows need states, verbs or events that the
@@ -43,16 +46,24 @@ impl Builder {
         self.data_protection.check()?;
         schedule::plan(&self.schedules)?;
         let joined = patiently(self.limits.patience, |left| Box::pin(self.join(&catalog, left))).await?;
-        let mut engines = Vec::with_capacity(joined.len());
+        let (mut engines, mut are_prepared) = (Vec::with_capacity(joined.len()), Vec::with_capacity(joined.len()));
         for (database, work) in joined {
             // Each engine has its own metrics of the machines.
             let catalog = Catalog::new(&self.machines, self.only_named)?;
+            are_prepared.push(database.is_prepared);
             engines.push(Engine::new(database, catalog, (self.limits, self.data_protection.clone()), Some(work)));
         }
         let engines = Engines::new(engines);
-        // What has started does not go on without a runtime.
-        engines.all().iter().try_for_each(start_work).inspect_err(|_| engines.kill())?;
-        let shutdown = ShutdownHandle::new(engines.clone(), self.shutdown_timeout);
+        let (shutdown, builder) = (ShutdownHandle::new(engines.clone(), self.shutdown_timeout), Arc::new(self));
+        for (engine, is_prepared) in engines.all().iter().zip(are_prepared) {
+            if is_prepared {
+                // What has started does not go on without a runtime.
+                start_work(engine).inspect_err(|_| engines.kill())?;
+            } else {
+                engine.observations.note(|observed| observed.database = DatabaseHealth::Unreachable("not reached since the start".into()));
+                engine.spawn(start_later(Arc::clone(&builder), Arc::clone(engine)));
+            }
+        }
         Ok(Runtime { engines, shutdown })
     }
 
@@ -64,28 +75,47 @@ impl Builder {
 
     async fn join_and_renew(&self, catalog: &Catalog, database: OpenDatabase) -> Result<(OpenDatabase, Work), Error> {
         let (database, work) = self.join_one(catalog, database, self.lease).await?;
-        let OpenDatabase { store, clock, .. } = &database;
-        work.session.renew(&mut store.dedicated().await?, clock, clock.now(), 0).await?;
+        if database.is_prepared {
+            begin_session(&work, &database.store, &database.clock).await?;
+        }
         Ok((database, work))
     }
 
     /// Stores the machine definitions, the limits and the schedules of the program. `grace` is the time for which the session must have renewed its
     /// lease in time before it sweeps.
     pub(crate) async fn join_one(&self, catalog: &Catalog, database: OpenDatabase, grace: Duration) -> Result<(OpenDatabase, Work), Error> {
-        let OpenDatabase { store, clock, partition } = &database;
+        let OpenDatabase { store, clock, partition, .. } = &database;
         if partition.is_some() {
             limit::check_without_limits(catalog, &self.declared_limits)?;
         }
         let begun = clock.now();
-        let data = (&self.data, &self.data_protection);
-        let registered = register_machines(store, clock, catalog, data, &self.migrate, &self.declared_limits).await?;
         // A schedule has its row in one partition.
         let mut schedules = schedule::plan(&self.schedules)?;
         schedules.retain(|planned| partition.is_none_or(|partition| partition.has(&planned.name)));
-        schedule::declaring::declare_all(store, clock.now(), &schedules).await?;
+        let registered = match database.is_prepared {
+            true => self.register(catalog, store, clock, &schedules).await?,
+            false => Registered::default(),
+        };
         let partitions = partition.map_or(1, Partition::of);
         let work = Work { schedules, ..self.work(catalog, grace, registered, begun, partitions) };
         Ok((database, work))
+    }
+
+    async fn register(&self, catalog: &Catalog, store: &Store, clock: &Clock, schedules: &[Planned]) -> Result<Registered, Error> {
+        let data = (&self.data, &self.data_protection);
+        let registered = register_machines(store, clock, catalog, data, &self.migrate, &self.declared_limits).await?;
+        schedule::declaring::declare_all(store, clock.now(), schedules).await?;
+        Ok(registered)
+    }
+
+    /// Does for a partition that could not be reached what the start does for the others.
+    async fn join_later(&self, engine: &Engine) -> Result<(), Error> {
+        let Some(work) = &engine.work else { return Ok(()) };
+        prepare(engine).await?;
+        let begun = engine.clock.now();
+        let registered = self.register(&engine.catalog, &engine.store, &engine.clock, &work.schedules).await?;
+        *work.reconciler_state.lock().await = ReconcilerState::since(begun, registered.mappings);
+        begin_session(work, &engine.store, &engine.clock).await
     }
 
     fn work(&self, catalog: &Catalog, grace: Duration, registered: Registered, now: Timestamp, partitions: u32) -> Work {
@@ -138,6 +168,19 @@ impl Builder {
         settings.statement_cache = settings.statement_cache && self.statement_cache;
         settings
     }
+}
+
+/// Starts the work on a partition when it can be reached.
+async fn start_later(builder: Arc<Builder>, engine: Arc<Engine>) {
+    if at_last(&engine, || Box::pin(builder.join_later(&engine))).await
+        && let Err(error) = start_work(&engine)
+    {
+        tracing::error!(partition = engine.partition.map(Partition::number), %error, "the work on the partition cannot start");
+    }
+}
+
+async fn begin_session(work: &Work, store: &Store, clock: &Clock) -> Result<(), Error> {
+    Ok(work.session.renew(&mut store.dedicated().await?, clock, clock.now(), 0).await?)
 }
 
 /// Starts the tasks of a worker on one database or partition.

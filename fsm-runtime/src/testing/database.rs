@@ -93,7 +93,12 @@ impl TestDatabase {
 
     /// The database, or its partitions.
     pub(super) fn databases(&self) -> impl Iterator<Item = OpenDatabase> {
-        self.stores.iter().map(|(store, partition)| OpenDatabase { store: store.clone(), clock: self.clock(), partition: *partition })
+        self.stores.iter().map(|(store, partition)| OpenDatabase {
+            store: store.clone(),
+            clock: self.clock(),
+            partition: *partition,
+            is_prepared: true,
+        })
     }
 
     fn clock(&self) -> Clock {

@@ -38,17 +38,21 @@ impl PostgresPool {
     }
 }
 
-async fn connected(settings: &Settings) -> Result<PostgresPool> {
-    let servers = Servers::parse(&settings.url).map_err(|says| wrong(&settings.url, says))?;
-    let channel = settings.schema.as_ref().map_or_else(|| sql::CHANNEL.to_owned(), |schema| format!("{}_{schema}", sql::CHANNEL));
-    let opened = |is_direct: bool| {
-        let location = Arc::new(Location::new(settings, servers.clone(), is_direct));
+impl PostgresPool {
+    /// The pool of a database to which no connection is made yet. `is_direct` says that no pooler is between.
+    pub(crate) fn unopened(settings: &Settings, is_direct: bool) -> Result<PostgresPool> {
+        let servers = Servers::parse(&settings.url).map_err(|says| wrong(&settings.url, says))?;
+        let channel = settings.schema.as_ref().map_or_else(|| sql::CHANNEL.to_owned(), |schema| format!("{}_{schema}", sql::CHANNEL));
+        let location = Arc::new(Location::new(settings, servers, is_direct));
         let pool = Pool::new(&location.name(), Arc::clone(&location), settings.connections.max(1) as usize, settings.deadline);
-        PostgresPool { pool, location, channel: channel.clone(), is_direct, is_read_only: settings.read_only }
-    };
+        Ok(PostgresPool { pool, location, channel, is_direct, is_read_only: settings.read_only })
+    }
+}
+
+async fn connected(settings: &Settings) -> Result<PostgresPool> {
     if settings.statement_cache {
         // A pooler either refuses an unknown setting when a connection begins, or does not pass it on to the server.
-        let marked = opened(true);
+        let marked = PostgresPool::unopened(settings, true)?;
         match is_marked(&marked.pool).await {
             Ok(true) => return Ok(marked),
             Ok(false) => {}
@@ -56,7 +60,7 @@ async fn connected(settings: &Settings) -> Result<PostgresPool> {
             Err(error) => return Err(error),
         }
     }
-    let opened = opened(false);
+    let opened = PostgresPool::unopened(settings, false)?;
     drop(opened.pool.take(Purpose::Short).await?);
     Ok(opened)
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use sqlx::Connection;
 use sqlx::postgres::PgConnection;
 
-use super::plans::Plans;
 use super::location::{Host, Location};
+use super::plans::Plans;
 use super::settings::PostgresSettings;
 use super::statements::words;
 use crate::error::Result;
@@ -23,7 +23,7 @@ pub(crate) struct PostgresPool {
     /// The channel of the notifications. Each schema has its own.
     pub(crate) channel: String,
     /// True if it is known that each connection has a server session of its own, which no pooler gives to other clients.
-    pub(super) is_direct: bool,
+    pub(crate) is_direct: bool,
     pub(super) is_read_only: bool,
 }
 

@@ -56,8 +56,7 @@ pub const EXAMINE_POSTGRES: &str = "begin isolation level repeatable read, read 
 pub const COMMIT_AFTER_USER: &str = "select 1; commit";
 
 /// The schema in which a session's statements find their tables; null if the search path has none that exists.
-pub const CURRENT_SCHEMA: Sql =
-    same("select current_schema()::text, exists (select 1 from pg_namespace n where n.nspname = $1)");
+pub const CURRENT_SCHEMA: Sql = same("select current_schema()::text, exists (select 1 from pg_namespace n where n.nspname = $1)");
 
 /// The codes of `undefined_table` and `invalid_schema_name`.
 pub const MISSING_CODES: [&str; 2] = ["42P01", "3F000"];

@@ -49,7 +49,8 @@ async fn a_partition_moves_to_another_server_and_back_under_load_and_nothing_is_
         })
         .collect();
     let moved = keys.iter().find(|key| partition_of(key, PARTITIONS) == MOVED).unwrap();
-    until("the traffic flows", async || handles[0].get(moved).await.unwrap().is_some_and(|account| account.record.credits.len() >= 5)).await;
+    until("the traffic flows", async || handles[0].get(moved).await.unwrap().is_some_and(|account| account.record.credits.len() >= 5))
+        .await;
     for to in [servers.first.url(), servers.second.url()] {
         let (rows, frozen) = step(&servers, &to, &Step::ALL).await;
         let begun = Instant::now();
@@ -133,7 +134,8 @@ async fn a_move_that_ends_after_any_step_is_continued_or_cancelled_and_meanwhile
             }
             let (from, to) = (&keys[MOVED as usize], &keys[0]);
             until("the partition is used again", async || {
-                let sent = Ledger::transfer(accounts.clone(), from.clone(), vec![to.clone()], numbers.next().map_or(0..0, |n| n..n + 1)).await;
+                let sent =
+                    Ledger::transfer(accounts.clone(), from.clone(), vec![to.clone()], numbers.next().map_or(0..0, |n| n..n + 1)).await;
                 let is_sent = sent.doubtful.is_empty();
                 ledger.add(sent);
                 is_sent

@@ -1,5 +1,7 @@
 //! One of two servers stops under load, and starts again.
 
+use fsm::Client;
+
 use super::*;
 
 /// The number of sends of each measurement.
@@ -66,7 +68,9 @@ async fn while_one_server_is_down_the_other_works_and_what_is_for_the_first_arri
     let on_second = || (0..PARTITIONS).filter(|partition| is_on_second(*partition));
     assert!(servers.waiting(on_second()).await > 0, "events for the server wait");
     let health = runtime.health();
-    assert!(!health.is_ready() && health.is_live(), "{health:?}");
+    let gone_partitions: Vec<_> = (0..PARTITIONS).filter(|partition| !is_on_second(*partition)).collect();
+    assert!(health.is_ready() && health.is_live() && health.unready_partitions == gone_partitions, "{health:?}");
+    assert_eq!(health.to_string(), "ready, but not on partitions 0, 2");
 
     tokio::task::block_in_place(|| servers.first.start()).unwrap();
     let begun = Instant::now();
@@ -76,6 +80,46 @@ async fn while_one_server_is_down_the_other_works_and_what_is_for_the_first_arri
         ledger.add(caller.await.unwrap());
     }
     ledger.check(&servers, &runtime, &keys).await;
-    until("all is well again", async || runtime.health().is_ready()).await;
+    until("all is well again", async || runtime.health().unready_partitions.is_empty()).await;
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_starts_while_one_server_is_down_works_on_the_other_and_on_both_when_it_is_back() {
+    let Some(mut servers) = Servers::start().await else { return };
+    let keys = keys("account", 1);
+    tokio::task::block_in_place(|| servers.second.stop()).unwrap();
+    let begun = Instant::now();
+    let runtime = servers.builder().patience(PATIENCE).lease(LEASE).start().await.unwrap();
+    let client = Client::builder().patience(PATIENCE).connect(servers.url()).await.unwrap();
+    println!("started after {:?}", begun.elapsed());
+    let health = runtime.health();
+    assert!(health.is_ready() && health.unready_partitions == [1, 3], "{health:?}");
+    let (accounts, from_client) = (runtime.machine::<Account>(), client.machine::<Account>());
+    let mut ledger = Ledger::default();
+    for handle in [&accounts, &from_client] {
+        // Each sends to both servers.
+        ledger.add(Ledger::transfer(handle.clone(), keys[0].clone(), keys.clone(), 0..8).await);
+        let error = handle.send(&keys[1], Open).await.unwrap_err();
+        assert!(error.is_database(), "{error}");
+        assert!(handle.get(&keys[1]).await.unwrap_err().is_database());
+    }
+    accounts.settled(&keys[2]).within(LIMIT).await.unwrap();
+
+    tokio::task::block_in_place(|| servers.second.start()).unwrap();
+    let begun = Instant::now();
+    until("all partitions are used", async || runtime.health().unready_partitions.is_empty()).await;
+    println!("all partitions are used {:?} after the start of the server", begun.elapsed());
+    until("the client sends again", async || from_client.send(&keys[1], Credit { from: "outside".into(), number: 0 }).await.is_ok()).await;
+    ledger.add(Ledger::transfer(accounts.clone(), keys[1].clone(), keys.clone(), 20..28).await);
+    until("the credits arrive", async || servers.waiting(0..PARTITIONS).await == 0).await;
+    for (_, to) in ledger.sent.keys() {
+        accounts.settled(to).within(LIMIT).await.unwrap();
+    }
+    let credits = accounts.get(&keys[3]).await.unwrap().unwrap().record.credits;
+    let numbers = |from: &String| credits.iter().filter(|(sender, _)| sender == from).map(|(_, number)| *number).collect::<Vec<_>>();
+    assert_eq!((numbers(&keys[0]), numbers(&keys[1])), (vec![3, 7, 3, 7], vec![23, 27]));
+    assert!(runtime.check_invariants().await.unwrap().is_empty());
+    drop(client);
     runtime.shutdown().await.unwrap();
 }
