@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use crate::committer::request::Request;
 use crate::data_protection::Owner;
 use crate::engine::Engine;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Kind};
 use crate::search;
 
 /// The maximum number of due events of which one scan finds the receivers.
@@ -155,20 +155,19 @@ impl Engine {
                 // No commit of it begins any more. If one is in flight, the event may still be taken, and it is taken once nevertheless.
                 () = self.stops() => Err(Error::stopping()),
             };
-            delivery.answered(match sent {
+            let answer = match &sent {
                 Ok(()) => SendAnswer::Taken,
-                // It was sent before, and its event has another name since a mapping renamed it.
-                Err(error) if error.is_conflict() => SendAnswer::Taken,
-                Err(error) if error.is_refused() => {
-                    tracing::warn!(machine, key, event = event.event.name, refusal = %error, "an event from another partition is rejected");
-                    SendAnswer::Refused(error.to_string())
-                }
-                Err(error) if error.is_stopping() => SendAnswer::Stopping,
-                Err(error) => {
-                    failure = Some(error);
-                    SendAnswer::Failed
-                }
-            });
+                Err(error) => match error.cause() {
+                    Kind::Refused(refusal) => SendAnswer::from(refusal),
+                    Kind::Stopping => SendAnswer::Stopping,
+                    Kind::Store(_) | Kind::Other(..) => SendAnswer::Failed,
+                },
+            };
+            if let SendAnswer::Refused(refusal) = &answer {
+                tracing::warn!(machine, key, event = event.event.name, %refusal, "an event from another partition is rejected");
+            }
+            failure = sent.err().filter(|_| answer == SendAnswer::Failed);
+            delivery.answered(answer);
         }
         self.finish_delivery(&delivery, failure).await
     }

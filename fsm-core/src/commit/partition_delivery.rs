@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::rows::SenderNote;
 use crate::changes::NoteKind;
 use crate::decide::outbox::backoff;
+use crate::decide::refusal::Refusal;
 use crate::decide::send::{Dedup, Send};
 use crate::ids::{CallId, InstanceId};
 use crate::outcome::Event;
@@ -63,8 +64,7 @@ pub struct Again {
 /// The answer to the send of one event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SendAnswer {
-    /// The receiver has taken the event, now or before. A deduplication id that was used with other content means the same: the call id
-    /// identifies the content, and a mapping has renamed the event since.
+    /// The receiver has taken the event, now or before.
     Taken,
     /// The receiver refuses the event, with this reason. It is not sent again.
     Refused(String),
@@ -169,10 +169,21 @@ impl Delivery {
     }
 }
 
+impl From<&Refusal> for SendAnswer {
+    fn from(refusal: &Refusal) -> SendAnswer {
+        match refusal {
+            // It was sent before, and its event has another name since a mapping renamed it: the id of the call identifies the content.
+            Refusal::Conflict { .. } => SendAnswer::Taken,
+            Refusal::Busy { .. } => SendAnswer::Failed,
+            Refusal::Unfit(_) | Refusal::NotAllowed { .. } => SendAnswer::Refused(refusal.to_string()),
+        }
+    }
+}
+
 impl WaitingEvent {
     /// The request that sends the event. Its deduplication id belongs to the call, so that an event that is sent again is taken once.
     pub fn send(&self, inbox_limit: u64) -> Send {
-        // The control character keeps this id apart from the dedup ids of senders. The id of the call identifies the content.
+        // The control character keeps this id apart from the dedup ids of senders.
         let dedup = Some(Dedup { id: format!("\u{2}{}", self.call), digests: vec![self.call.0.as_bytes().to_vec()] });
         Send { dedup, priority: self.priority, ..Send::new(self.call, self.event.clone(), inbox_limit) }
     }
@@ -277,6 +288,15 @@ mod tests {
         let delivery = delivery(0);
         assert_eq!(delivery.finish_again(2, NOW), Some(backoff(2)));
         assert_eq!(delivery.finish_again(2, NOW + Duration::from_secs(15)), None);
+    }
+
+    #[test]
+    fn a_used_deduplication_id_means_that_the_event_was_taken_and_a_full_inbox_is_no_refusal() {
+        let (whose, dedup, why) = (String::new(), String::new(), String::new());
+        assert_eq!(SendAnswer::from(&Refusal::Conflict { whose: whose.clone(), dedup }), SendAnswer::Taken);
+        assert_eq!(SendAnswer::from(&Refusal::Busy { whose: whose.clone(), why: why.clone() }), SendAnswer::Failed);
+        let refusal = Refusal::NotAllowed { whose, asked: "paused", why };
+        assert_eq!(SendAnswer::from(&refusal), SendAnswer::Refused(refusal.to_string()));
     }
 
     #[test]
