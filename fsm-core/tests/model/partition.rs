@@ -119,7 +119,8 @@ impl Model {
         let cancelled: Vec<ForPartition> = cancelled;
         self.store.partition_outbox = kept;
         self.ledger.cancelled.extend(cancelled.iter().map(|row| row.outgoing.id));
-        let unsent = |Outgoing { id, machine, key, event, .. }: Outgoing| (id, Unsent { receiver: Some((machine, key)), event: event.name });
+        let unsent =
+            |Outgoing { id, machine, key, event, .. }: Outgoing| (id, Unsent { receiver: Some((machine, key)), event: event.name });
         cancelled.into_iter().map(|row| unsent(row.outgoing)).collect()
     }
 }

@@ -184,7 +184,8 @@ impl World {
 
     /// `FileVersions::now`.
     fn file_version(&mut self, p: usize) -> u64 {
-        let file_version = self.model.store.commits - self.processes[p].commits;
+        // A partition that a broken move has set back has fewer commits than its processes know.
+        let file_version = self.model.store.commits.wrapping_sub(self.processes[p].commits);
         self.processes[p].file_version = Some(file_version);
         file_version
     }

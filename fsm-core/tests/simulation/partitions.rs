@@ -29,7 +29,7 @@ impl Scheduled for Pair {
     }
 
     fn steps(_mood: &PairMood) -> usize {
-        240
+        160
     }
 
     fn draw(&self, mood: &mut PairMood) -> PairStep {

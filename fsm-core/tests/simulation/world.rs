@@ -46,14 +46,7 @@ impl World {
 
     /// The world around a database, whose clock shows this time.
     pub fn of(model: Model, now: Timestamp) -> World {
-        let mut world = World {
-            model,
-            now,
-            is_up: true,
-            processes: Vec::new(),
-            adrift: Vec::new(),
-            starts: 0,
-        };
+        let mut world = World { model, now, is_up: true, processes: Vec::new(), adrift: Vec::new(), starts: 0 };
         for process in 0..PROCESSES {
             let session = SessionId(world.model.fresh());
             let started = world.next_start();

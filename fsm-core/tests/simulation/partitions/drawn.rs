@@ -8,6 +8,7 @@ use crate::model::queue::KEYS;
 use crate::model::variant::Variant;
 use crate::random::Random;
 use crate::step::{Act, End, Ending};
+use crate::world::PROCESSES;
 
 /// The kinds of steps that a schedule may contain.
 pub struct PairMood {
@@ -18,6 +19,10 @@ pub struct PairMood {
     loses_answers: bool,
     gives_up: bool,
     cancels: bool,
+    /// The process whose deliveries and commits go on slowly, so that its claims end.
+    slow: Option<usize>,
+    /// The key of an instance that callers create late, so that it refuses events at first.
+    late: Option<usize>,
 }
 
 impl PairMood {
@@ -25,7 +30,9 @@ impl PairMood {
         let mut random = Random::new(!seed);
         let mood = Mood::of_a_partition(seed);
         let (moves, loses_answers, gives_up, cancels) = (random.one_in(3), random.one_in(2), random.one_in(2), random.one_in(2));
-        PairMood { random, mood, moves, loses_answers, gives_up, cancels }
+        let slow = random.one_in(2).then(|| random.below(PROCESSES));
+        let late = random.one_in(2).then(|| random.below(KEYS.len()));
+        PairMood { random, mood, moves, loses_answers, gives_up, cancels, slow, late }
     }
 
     /// Draws the next step.
@@ -39,10 +46,24 @@ impl PairMood {
         {
             return step;
         }
+        if self.cancels
+            && self.random.one_in(2)
+            && let Some(step) = self.of_a_claimed_sender(pair)
+        {
+            return step;
+        }
         let step = self.mood.draw(&pair.worlds[partition]);
         let mut act = step.act;
         // Each request about an instance goes to its partition.
         let key = match &mut act {
+            Act::Send { key, event, .. } if Some(*key) == self.late && *event == EVENTS[0] && !self.random.one_in(8) => {
+                act = Act::Advance { us: 3_000_000 };
+                None
+            }
+            Act::Begin { .. } if Some(step.process) == self.slow && !self.random.one_in(4) => {
+                act = Act::Advance { us: 400_000 };
+                None
+            }
             Act::Send { key, .. } | Act::Operate { key, .. } | Act::Prune { key } => Some(*key),
             Act::EndVerb { outcome, .. } => {
                 self.add_sends(partition, outcome);
@@ -62,7 +83,8 @@ impl PairMood {
         let key = self.random.pick(&keys);
         while sends.len() < 4 && !self.random.one_in(3) {
             let event = if self.random.one_in(3) { EVENTS[0] } else { self.random.pick(&EVENTS) };
-            let after_s = self.random.one_in(if self.cancels { 2 } else { 5 }).then(|| self.random.pick(&[1, 3]));
+            let is_delayed = if self.cancels { !self.random.one_in(4) } else { self.random.one_in(5) };
+            let after_s = is_delayed.then(|| self.random.pick(&[1, 1, 3]));
             sends.push((key, event, after_s));
         }
     }
@@ -77,16 +99,32 @@ impl PairMood {
         let which = self.random.below(2);
         if !pair.deliveries.is_empty() && self.random.below(4) > 0 {
             let one = &pair.deliveries[self.random.below(pair.deliveries.len())];
-            let gives_up = self.gives_up && one.sending.is_some() && self.random.one_in(8);
+            if Some(one.process) == self.slow && !self.random.one_in(6) {
+                return step(one.process, PairAct::In(Act::Advance { us: 2_000_000 }));
+            }
+            let gives_up = self.gives_up && one.sending.is_some() && self.random.one_in(4);
             return step(one.process, if gives_up { PairAct::GiveUp { which } } else { PairAct::DeliverNext { which, end } });
         }
-        let process = self.random.below(pair.worlds[partition].processes.len());
+        let process = self.random.below(PROCESSES);
         let world = &pair.worlds[partition];
         let due = world.model.store.due_elsewhere(world.clock(process));
         if due.is_empty() {
             return None;
         }
         step(process, PairAct::ClaimLine { key: self.random.pick(&due), end })
+    }
+
+    /// The end of a verb of an instance whose events are being delivered: it cancels those that are delayed.
+    fn of_a_claimed_sender(&mut self, pair: &Pair) -> Option<PairStep> {
+        let one = pair.deliveries.get(self.random.below(pair.deliveries.len()))?;
+        let senders = one.delivery.line().events.iter().map(|event| event.sender).collect::<Vec<_>>();
+        let outcome = Ending::Success { next: None, sends: Vec::new(), cancels: true };
+        pair.worlds[one.from].processes.iter().enumerate().find_map(|(process, its)| {
+            let mut running = its.running.iter().filter(|running| !running.has_ended);
+            let which = running.position(|running| senders.contains(&running.attempt.instance))?;
+            let act = PairAct::In(Act::EndVerb { which, outcome: outcome.clone(), own_tx: false });
+            Some(PairStep { partition: one.from, process, act })
+        })
     }
 
     fn of_a_move(&mut self, pair: &Pair, partition: usize) -> PairStep {
