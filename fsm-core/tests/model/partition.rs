@@ -14,7 +14,7 @@ use super::queue::{KEYS, key_index};
 use super::store::Store;
 use super::variant::Variant;
 
-/// The number of partitions. The keys are divided among them in turn.
+/// The number of partitions. The first key is in the first one, the second key in the second one, and so on.
 pub const PARTITIONS: usize = 2;
 /// The maximum number of events of a claim. It is small, so that events stay behind.
 const OF_ONE_LINE: usize = 3;

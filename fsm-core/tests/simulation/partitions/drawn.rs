@@ -60,7 +60,7 @@ impl PairMood {
                 act = Act::Advance { us: 3_000_000 };
                 None
             }
-            Act::Begin { .. } if Some(step.process) == self.slow && !self.random.one_in(4) => {
+            Act::Begin { .. } if !self.cancels && Some(step.process) == self.slow && !self.random.one_in(4) => {
                 act = Act::Advance { us: 400_000 };
                 None
             }

@@ -58,7 +58,7 @@ impl Pair {
         self.places[x].known[p] == self.places[x].version
     }
 
-    /// The process reads the directory. What was in flight at the last place has failed.
+    /// The process reads the directory. Its commits in flight at the last place have failed.
     pub fn read_directory(&mut self, x: usize, p: usize) {
         if self.knows_the_place(x, p) {
             return;
