@@ -10,7 +10,7 @@ mod promises;
 use std::time::Duration;
 
 use drawn::PairMood;
-use pair::{Pair, PairAct, PairStep};
+use pair::{Pair, PairAct, Turn};
 
 use crate::model::promise::Broken;
 use crate::model::queue::KEYS;
@@ -21,7 +21,7 @@ use crate::step::{Act, End, Step};
 use crate::world::PROCESSES;
 
 impl Scheduled for Pair {
-    type Step = PairStep;
+    type Step = Turn;
     type Mood = PairMood;
 
     fn begin(variant: Variant, seed: u64) -> (Pair, PairMood) {
@@ -32,11 +32,11 @@ impl Scheduled for Pair {
         160
     }
 
-    fn draw(&self, mood: &mut PairMood) -> PairStep {
+    fn draw(&self, mood: &mut PairMood) -> Turn {
         mood.draw(self)
     }
 
-    fn take(&mut self, step: &PairStep) -> Result<(), Broken> {
+    fn take(&mut self, step: &Turn) -> Result<(), Broken> {
         self.apply(step)?;
         self.check_both()
     }
@@ -81,8 +81,8 @@ impl Pair {
         if is_dirty { self.check() } else { Ok(()) }
     }
 
-    fn apply(&mut self, step: &PairStep) -> Result<(), Broken> {
-        let PairStep { partition: x, process: p, act } = step;
+    fn apply(&mut self, step: &Turn) -> Result<(), Broken> {
+        let Turn { partition: x, process: p, act } = step;
         let (x, p) = (*x, *p);
         match act {
             PairAct::In(act) => self.apply_in(x, &Step { process: p, act: act.clone() }),
@@ -149,7 +149,7 @@ impl Pair {
     fn deliver_once(&mut self, p: usize) -> Result<bool, Broken> {
         if let Some(one) = self.deliveries.iter().find(|one| one.process == p) {
             let (is_sending, tries) = (one.sending.is_some(), one.tries);
-            self.take(&PairStep { partition: one.from, process: p, act: PairAct::DeliverNext { which: 0, end: End::Commits } })?;
+            self.take(&Turn { partition: one.from, process: p, act: PairAct::DeliverNext { which: 0, end: End::Commits } })?;
             let after = self.deliveries.iter().find(|one| one.process == p);
             return Ok(after.is_none_or(|after| (after.sending.is_some(), after.tries) != (is_sending, tries)));
         }
@@ -157,7 +157,7 @@ impl Pair {
             let world = &self.worlds[x];
             let due = world.model.store.due_elsewhere(world.clock(p)).into_iter().find(|key| !self.has_no_room(KEYS[*key]));
             if let Some(key) = due.filter(|_| !world.processes[p].is_shutting_down) {
-                self.take(&PairStep { partition: x, process: p, act: PairAct::ClaimLine { key, end: End::Commits } })?;
+                self.take(&Turn { partition: x, process: p, act: PairAct::ClaimLine { key, end: End::Commits } })?;
                 return Ok(true);
             }
         }

@@ -1,6 +1,6 @@
 //! Draws the steps of a schedule of two partitions: those of each of them, deliveries between them, and moves.
 
-use super::pair::{Pair, PairAct, PairStep};
+use super::pair::{Pair, PairAct, Turn};
 use crate::draw::Mood;
 use crate::machine::EVENTS;
 use crate::model::partition::{PARTITIONS, partition_of};
@@ -36,7 +36,7 @@ impl PairMood {
     }
 
     /// Draws the next step.
-    pub fn draw(&mut self, pair: &Pair) -> PairStep {
+    pub fn draw(&mut self, pair: &Pair) -> Turn {
         let partition = self.random.below(PARTITIONS);
         if self.moves && self.random.one_in(if pair.places[partition].is_frozen { 6 } else { 30 }) {
             return self.of_a_move(pair, partition);
@@ -72,7 +72,7 @@ impl PairMood {
             _ => None,
         };
         let partition = key.map_or(partition, |key| partition_of(KEYS[key]));
-        PairStep { partition, process: step.process, act: PairAct::In(act) }
+        Turn { partition, process: step.process, act: PairAct::In(act) }
     }
 
     /// Most verbs send events to the other partition.
@@ -89,13 +89,13 @@ impl PairMood {
         }
     }
 
-    fn of_a_delivery(&mut self, pair: &Pair, partition: usize) -> Option<PairStep> {
+    fn of_a_delivery(&mut self, pair: &Pair, partition: usize) -> Option<Turn> {
         let end = match self.random.below(10) {
             0 => End::Fails,
             1 if self.loses_answers => End::AnswerLost,
             _ => End::Commits,
         };
-        let step = |process, act| Some(PairStep { partition, process, act });
+        let step = |process, act| Some(Turn { partition, process, act });
         let which = self.random.below(2);
         if !pair.deliveries.is_empty() && self.random.below(4) > 0 {
             let one = &pair.deliveries[self.random.below(pair.deliveries.len())];
@@ -115,7 +115,7 @@ impl PairMood {
     }
 
     /// The end of a verb of an instance whose events are being delivered: it cancels those that are delayed.
-    fn of_a_claimed_sender(&mut self, pair: &Pair) -> Option<PairStep> {
+    fn of_a_claimed_sender(&mut self, pair: &Pair) -> Option<Turn> {
         let one = pair.deliveries.get(self.random.below(pair.deliveries.len()))?;
         let senders = one.delivery.line().events.iter().map(|event| event.sender).collect::<Vec<_>>();
         let outcome = Ending::Success { next: None, sends: Vec::new(), cancels: true };
@@ -123,11 +123,11 @@ impl PairMood {
             let mut running = its.running.iter().filter(|running| !running.has_ended);
             let which = running.position(|running| senders.contains(&running.attempt.instance))?;
             let act = PairAct::In(Act::EndVerb { which, outcome: outcome.clone(), own_tx: false });
-            Some(PairStep { partition: one.from, process, act })
+            Some(Turn { partition: one.from, process, act })
         })
     }
 
-    fn of_a_move(&mut self, pair: &Pair, partition: usize) -> PairStep {
+    fn of_a_move(&mut self, pair: &Pair, partition: usize) -> Turn {
         let place = &pair.places[partition];
         let is_broken = matches!(pair.variant, Variant::PartitionEventLostInAMove | Variant::StaleDirectory);
         let act = match self.random.below(if is_broken { 3 } else { 8 }) {
@@ -139,6 +139,6 @@ impl PairMood {
             _ if place.copy.is_none() => PairAct::Copy,
             _ => PairAct::Switch,
         };
-        PairStep { partition, process: 0, act }
+        Turn { partition, process: 0, act }
     }
 }

@@ -73,9 +73,9 @@ impl Pair {
     }
 }
 
-/// A step of a schedule. The process and the partition are those that the act needs.
+/// A step of a schedule of two partitions. The process and the partition are those that the act needs.
 #[derive(Debug, Clone)]
-pub struct PairStep {
+pub struct Turn {
     pub partition: usize,
     pub process: usize,
     pub act: PairAct,
@@ -101,9 +101,9 @@ pub enum PairAct {
     CancelMove,
 }
 
-impl fmt::Display for PairStep {
+impl fmt::Display for Turn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let PairStep { partition, process, act } = self;
+        let Turn { partition, process, act } = self;
         write!(f, "partition {partition}, ")?;
         match act {
             PairAct::In(act) => Step { process: *process, act: act.clone() }.fmt(f),
