@@ -11,6 +11,7 @@ pub mod database;
 pub mod environment;
 pub mod instance_key;
 pub mod outcome;
+pub mod partition_delivery;
 pub mod request;
 pub mod rows;
 pub mod written;

@@ -41,6 +41,7 @@ use environment::CommitOutcome;
 use lane_limit::LaneLimit;
 use request::{Number, Request};
 use retry::Next;
+use ticket::{Ticket, Withdrawal};
 
 /// The maximum number of requests in one commit. With more, the first request waits too long for its answer. SQLite has a higher limit
 /// because only one commit is in flight at a time and each waits for the disk.
@@ -99,6 +100,20 @@ impl Engine {
     /// away. Returns an error when the caller's patience ends.
     pub(crate) async fn request(&self, request: impl FnOnce(oneshot::Sender<Result<Reply, Error>>) -> Request) -> Result<Reply, Error> {
         self.ask(request).await
+    }
+
+    /// The same for a request that is withdrawn at `until`, or when the caller goes away. Only a commit that has begun goes on then.
+    pub(crate) async fn request_until<R>(&self, until: Instant, request: R) -> Result<Reply, Error>
+    where
+        R: FnOnce(oneshot::Sender<Result<Reply, Error>>) -> Request,
+    {
+        let begun = Instant::now();
+        let withdrawal = Withdrawal(Arc::new(Ticket::until(until)));
+        let asked = self.ask(|reply| request(reply).with_ticket(Arc::clone(&withdrawal.0)));
+        match tokio::time::timeout_at(until, asked).await {
+            Ok(answer) => answer,
+            Err(_) => Err(withdrawal.0.give_up(until - begun)),
+        }
     }
 
     /// Passes a request to the committer at once and returns a future of its answer. The caller's patience begins now.

@@ -1,33 +1,32 @@
 //! Delivers the events that wait in the outbox of a partition to the instances of other partitions. Any worker does it.
 //!
-//! A worker claims all events for one receiver, sends them one after the other, and then deletes them. Their call ids are their deduplication
-//! ids, so that an event that is sent again is taken once. Each partition is served on its own, so that one that cannot be reached delays
-//! no event for another.
+//! `fsm_core::commit::partition_delivery` has the protocol of a delivery. Here are its reads, its sends and its writes. Each partition is served
+//! on its own, so that one that cannot be reached delays no event for another.
 
 use std::collections::HashSet;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use fsm_core::changes::NoteKind;
 use fsm_core::commit::instance_key::InstanceKey;
+use fsm_core::commit::partition_delivery::{ClaimedLine, Delivery, LONGEST_CLAIM, SendAnswer, WaitingEvent, claim_until};
 use fsm_core::commit::request::RequestKind;
-use fsm_core::commit::rows::{SenderNote, Target};
-use fsm_core::decide::outbox::backoff;
-use fsm_core::decide::send::{Dedup, Send as Delivery};
+use fsm_core::commit::rows::Target;
+use fsm_core::decide::send::Send;
 use fsm_core::ids::CallId;
 use fsm_core::time::Timestamp;
 use fsm_core::trace::TraceContext;
 use fsm_store::conn::Conn;
-use fsm_store::partition_outbox::{self, Again, Backlog, ClaimedLine, WaitingEvent};
+use fsm_store::error::StoreError;
+use fsm_store::partition_outbox::{self, Backlog};
 use fsm_store::traces;
 use futures_util::StreamExt;
 use futures_util::stream::{self, FuturesUnordered};
+use tokio::time::Instant;
 
 use crate::committer::request::Request;
 use crate::data_protection::Owner;
 use crate::engine::Engine;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Kind};
 use crate::search;
 
 /// The maximum number of due events of which one scan finds the receivers.
@@ -36,26 +35,6 @@ const FOUND_AT_ONCE: u32 = 1000;
 const AT_THE_SAME_TIME: usize = 64;
 /// The maximum number of events for one receiver that one claim has.
 const OF_ONE_LINE: u32 = 100;
-/// The longest duration of a claim. A process that dies keeps its events from others until its claim ends.
-const LONGEST_CLAIM: Duration = Duration::from_secs(60);
-/// No further event is sent under a claim that has lasted this long. The claim lasts for the patience of one send longer.
-const SENDS: Duration = Duration::from_secs(5);
-
-/// The result of a delivery to a partition.
-struct Served {
-    /// The number of events that were taken or refused.
-    delivered: usize,
-    /// Events wait for machines that this program does not have, and stay due.
-    has_unknown_machines: bool,
-}
-
-/// The reason why the rest of a line is not delivered now.
-enum StoppedBy {
-    Failure(Error),
-    /// Code that has the event delivers it, and all events behind it.
-    UnknownEvent,
-}
-
 impl Engine {
     /// Serves each partition for which events are due, and scans when an event is sent or comes due, and at least at every poll interval. At
     /// a shutdown it releases what it has claimed.
@@ -102,7 +81,7 @@ impl Engine {
         let Some(here) = self.partition else { return Ok(0) };
         let mut delivered = 0;
         for (target, _) in self.targets(here.of()).await? {
-            delivered += self.deliver_to_partition(target).await?.delivered;
+            delivered += self.deliver_to_partition(target).await?;
         }
         Ok(delivered)
     }
@@ -122,21 +101,16 @@ impl Engine {
 
     async fn targets(&self, partitions: u32) -> Result<Vec<(u32, Timestamp)>, Error> {
         let mut reader = self.engine_reader().await?;
-        Ok(partition_outbox::targets(&mut reader.conn(), partitions).await?)
+        Ok(partition_outbox::targets(&mut reader.conn(), partitions, &self.catalog.names).await?)
     }
 
     /// Delivers what is due for one partition, and returns its number.
     async fn serve(self: &Arc<Self>, target: u32) -> u32 {
-        let is_blocked = match self.deliver_to_partition(target).await {
-            Ok(served) => served.delivered == 0 && served.has_unknown_machines,
-            Err(error) => {
-                if !self.outage.reports(&error) {
-                    tracing::warn!(%error, to = target, "the events for another partition cannot be read, and this is tried again");
-                }
-                true
-            }
-        };
-        if let Some(work) = self.work.as_ref().filter(|_| is_blocked) {
+        let Err(error) = self.deliver_to_partition(target).await else { return target };
+        if !self.outage.reports(&error) {
+            tracing::warn!(%error, to = target, "the events for another partition cannot be read, and this is tried again");
+        }
+        if let Some(work) = &self.work {
             tokio::select! {
                 () = tokio::time::sleep(work.poll) => {}
                 () = work.stops() => {}
@@ -145,89 +119,82 @@ impl Engine {
         target
     }
 
-    /// Delivers the events that are due for one partition.
-    async fn deliver_to_partition(self: &Arc<Self>, target: u32) -> Result<Served, Error> {
+    /// Delivers the events that are due for one partition, and returns the number of those that were taken or refused.
+    async fn deliver_to_partition(self: &Arc<Self>, target: u32) -> Result<usize, Error> {
         let now = self.clock.now();
         let mut reader = self.engine_reader().await?;
-        let receivers = partition_outbox::due(&mut reader.conn(), target, now, FOUND_AT_ONCE).await?;
+        let receivers = partition_outbox::due(&mut reader.conn(), target, &self.catalog.names, now, FOUND_AT_ONCE).await?;
         drop(reader);
-        let (known, unknown): (Vec<_>, Vec<_>) = receivers.into_iter().partition(|(machine, _)| self.catalog.get(machine).is_some());
-        let each = stream::iter(known).map(|(machine, key)| self.deliver_to_receiver(machine, key));
+        let each = stream::iter(receivers).map(|(machine, key)| self.deliver_to_receiver(machine, key));
         let done: Vec<_> = each.buffer_unordered(AT_THE_SAME_TIME).collect().await;
-        Ok(Served { delivered: done.into_iter().sum::<Result<_, _>>()?, has_unknown_machines: !unknown.is_empty() })
+        done.into_iter().sum()
     }
 
     /// Delivers the events for one receiver, in their order. The first one that cannot be delivered ends it.
     async fn deliver_to_receiver(self: &Arc<Self>, machine: String, key: String) -> Result<usize, Error> {
         let (now, begun) = (self.clock.now(), Instant::now());
+        let until = claim_until(now, self.limits.patience);
         let receiver = Target { machine: &machine, key: &key };
-        let until = now + self.limits.patience.saturating_add(SENDS).min(LONGEST_CLAIM);
-        let Some(line) = partition_outbox::claim(&self.store, receiver, now, until, OF_ONE_LINE).await? else { return Ok(0) };
-        let known = self.catalog.get(&machine).map(|known| &known.machine);
-        let (mut delivered, mut notes, mut stopped_by) = (Vec::with_capacity(line.events.len()), Vec::new(), None);
-        for event in &line.events {
-            if known.is_none_or(|machine| !machine.has_event(&event.event.name)) {
-                stopped_by = Some(StoppedBy::UnknownEvent);
-                break;
+        let line = match partition_outbox::claim(&self.store, receiver, now, until, OF_ONE_LINE).await {
+            Ok(Some(line)) => line,
+            Ok(None) => return Ok(0),
+            Err(error @ StoreError::Corrupt { .. }) => {
+                tracing::error!(machine, key, %error, "an event for another partition cannot be read, and those behind it wait");
+                return Ok(0);
             }
+            Err(error) => return Err(error.into()),
+        };
+        let ends = begun + until.since(now);
+        let known = self.catalog.get(&machine).map(|known| &known.machine);
+        let is_known = |event: &str| known.is_some_and(|machine| machine.has_event(event));
+        let (mut delivery, mut failure) = (Delivery::new(line), None);
+        while let Some(event) = delivery.next(begun.elapsed(), is_known).cloned() {
             let sent = tokio::select! {
                 biased;
-                sent = self.send_to_partition(&line, event) => sent,
-                // The event may still be taken. If another process sends it again, it is taken once nevertheless.
+                sent = self.send_to_partition(delivery.line(), &event, ends) => sent,
+                // No commit of it begins any more. If one is in flight, the event may still be taken, and it is taken once nevertheless.
                 () = self.stops() => Err(Error::stopping()),
             };
-            match sent {
-                Ok(()) => {}
-                Err(error) if error.is_refused() => {
-                    let refusal = error.to_string();
-                    tracing::warn!(machine, key, event = event.event.name, %refusal, "an event from another partition is rejected");
-                    notes.push(SenderNote { sender: event.sender, kind: NoteKind::Rejected, call: event.call, detail: refusal });
-                }
-                Err(error) => {
-                    stopped_by = Some(StoppedBy::Failure(error));
-                    break;
-                }
+            let answer = match &sent {
+                Ok(()) => SendAnswer::Taken,
+                Err(error) => match error.cause() {
+                    Kind::Refused(refusal) => SendAnswer::from(refusal),
+                    Kind::Stopping => SendAnswer::Stopping,
+                    Kind::Store(_) | Kind::Other(..) => SendAnswer::Failed,
+                },
+            };
+            if let SendAnswer::Refused(refusal) = &answer {
+                tracing::warn!(machine, key, event = event.event.name, %refusal, "an event from another partition is rejected");
             }
-            delivered.push(event.call);
-            if begun.elapsed() >= SENDS {
-                break;
-            }
+            failure = sent.err().filter(|_| answer == SendAnswer::Failed);
+            delivery.answered(answer);
         }
+        self.finish_delivery(&delivery, failure).await
+    }
+
+    /// Writes the end of a claim, and returns the number of events that were taken or refused. Without it, the line would wait until the claim
+    /// ends.
+    async fn finish_delivery(&self, delivery: &Delivery, failure: Option<Error>) -> Result<usize, Error> {
         let now = self.clock.now();
-        let again = self.again(&line, delivered.len(), stopped_by, now);
-        // Without it, the line would wait until the claim ends.
-        let mut tries = 0;
-        loop {
-            match partition_outbox::finish(&self.store, &line, &delivered, &notes, again, now).await {
-                Ok(_) => return Ok(delivered.len()),
-                Err(error) if !error.is_transient() || !self.may_start() || self.clock.now() >= until => return Err(error.into()),
-                Err(_) => tokio::time::sleep(backoff(tries)).await,
-            }
-            tries = tries.saturating_add(1);
+        let (line, finish) = (delivery.line(), delivery.finish(now));
+        let tries = finish.again.tries;
+        if let Some(error) = failure.filter(|error| tries.is_power_of_two() && !error.is_busy() && !self.outage.reports(error)) {
+            let ClaimedLine { machine, key, .. } = line;
+            tracing::warn!(machine, key, tries, %error, "an event for another partition cannot be delivered; it is tried again");
         }
+        for tries in 0.. {
+            let Err(error) = partition_outbox::finish(&self.store, line, &finish, now).await else { break };
+            let wait = delivery.finish_again(tries, self.clock.now()).filter(|_| error.is_transient() && self.may_start());
+            let Some(wait) = wait else { return Err(error.into()) };
+            tokio::time::sleep(wait).await;
+        }
+        Ok(finish.delivered.len())
     }
 
-    /// The next delivery of a line, after the first `delivered` of its events were delivered.
-    fn again(&self, line: &ClaimedLine, delivered: usize, stopped_by: Option<StoppedBy>, now: Timestamp) -> Again {
-        let tries = if delivered == 0 { line.events[0].tries.saturating_add(1) } else { 0 };
-        match stopped_by {
-            None => Again { due_at: now, tries: 0 },
-            Some(StoppedBy::Failure(error)) if error.is_stopping() => Again { due_at: now, tries: tries.saturating_sub(1) },
-            Some(StoppedBy::Failure(error)) => {
-                if tries.is_power_of_two() && !error.is_busy() && !self.outage.reports(&error) {
-                    let ClaimedLine { machine, key, .. } = line;
-                    tracing::warn!(machine, key, tries, %error, "an event for another partition cannot be delivered; it is tried again");
-                }
-                Again { due_at: now + backoff(tries), tries }
-            }
-            Some(StoppedBy::UnknownEvent) => Again { due_at: now + backoff(tries), tries },
-        }
-    }
-
-    /// Sends one event to the engine of the receiver's partition.
-    async fn send_to_partition(&self, line: &ClaimedLine, waiting: &WaitingEvent) -> Result<(), Error> {
+    /// Sends one event to the engine of the receiver's partition. No commit of it begins after `ends`.
+    async fn send_to_partition(&self, line: &ClaimedLine, waiting: &WaitingEvent, ends: Instant) -> Result<(), Error> {
         let Some(there) = self.of_key(&line.key) else { return Err(Error::stopping()) };
-        let WaitingEvent { call, event, priority, .. } = waiting;
+        let WaitingEvent { call, event, .. } = waiting;
         let trace = self.trace_of_waiting(*call).await?;
         let owner = Owner { machine: &line.machine, key: &line.key };
         let machine = there.catalog.get(&line.machine).map(|known| &known.machine);
@@ -242,16 +209,9 @@ impl Engine {
                 search::of_event(&machine.search, &plain)
             }
         };
-        // The control character keeps this id apart from the dedup ids of senders. The id of the call identifies the content.
-        let dedup = Some(Dedup { id: format!("\u{2}{call}"), digests: vec![call.0.as_bytes().to_vec()] });
-        let send = Delivery { dedup, search, priority: *priority, ..Delivery::new(*call, event.clone(), there.limits.inbox) };
+        let send = Send { search, ..waiting.send(there.limits.inbox) };
         let target = InstanceKey::new(&line.machine, &line.key);
-        let sent = there.request(|reply| Request::new(target, RequestKind::Send(send), Some(reply)).traced(trace)).await;
-        match sent {
-            // It was sent before, and its event has another name since a mapping renamed it.
-            Err(error) if error.is_conflict() => Ok(()),
-            sent => sent.map(drop),
-        }
+        there.request_until(ends, |reply| Request::new(target, RequestKind::Send(send), Some(reply)).traced(trace)).await.map(drop)
     }
 
     async fn trace_of_waiting(&self, call: CallId) -> Result<Option<TraceContext>, Error> {

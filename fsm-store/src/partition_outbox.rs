@@ -1,11 +1,12 @@
 //! The outbox of a partition: events that verbs sent to instances of other partitions, until those partitions have taken them.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
-use fsm_core::commit::rows::{SenderNote, Target, ToPartition, Unsent};
+use fsm_core::commit::partition_delivery::{Again, ClaimedLine, Finish, WaitingEvent};
+use fsm_core::commit::rows::{Target, ToPartition, Unsent};
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::outcome::Event;
-use fsm_core::priority::Priority;
 use fsm_core::time::Timestamp;
 
 use super::conn::Conn;
@@ -14,48 +15,10 @@ use super::open::Store;
 use super::outbox;
 use super::rows::Row;
 use super::sql;
-use super::values::values;
+use super::values::{Value, values};
 
-/// An event for an instance of another partition.
-#[derive(Debug, Clone, PartialEq)]
-pub struct WaitingEvent {
-    /// The number of its row.
-    pub number: i64,
-    /// The id of the call that it becomes.
-    pub call: CallId,
-    /// The event.
-    pub event: Event,
-    /// The instance whose verb sent it.
-    pub sender: InstanceId,
-    /// The time of the next delivery.
-    pub due_at: Timestamp,
-    /// The number of deliveries in a row that failed.
-    pub tries: u32,
-    /// The priority of the call.
-    pub priority: Priority,
-}
-
-/// The events for one receiver that one process delivers now. It has them until the claim ends.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ClaimedLine {
-    /// The receiver's machine.
-    pub machine: String,
-    /// The receiver's key.
-    pub key: String,
-    /// The events, in order. There is at least one.
-    pub events: Vec<WaitingEvent>,
-    /// The end of the claim.
-    until: Timestamp,
-}
-
-/// The next delivery of what is left of a line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Again {
-    /// The time of the next delivery.
-    pub due_at: Timestamp,
-    /// The number of deliveries in a row that failed.
-    pub tries: u32,
-}
+/// The wait before a line whose first event cannot be read is tried again.
+const UNREADABLE: Duration = Duration::from_secs(60);
 
 /// The events that wait for one partition, without delayed ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,9 +52,9 @@ pub async fn put(conn: &mut Conn<'_>, events: &[ToPartition<'_>], now: Timestamp
     conn.put(&sql::PARTITION_OUTBOX_PUT, rows.collect()).await
 }
 
-/// The numbers of the partitions, of this many, for which events wait, each with the time of the first delivery.
-pub async fn targets(conn: &mut Conn<'_>, partitions: u32) -> Result<Vec<(u32, Timestamp)>> {
-    let rows = conn.rows(&sql::PARTITION_OUTBOX_TARGETS, &values![i64::from(partitions)]).await?;
+/// The numbers of the partitions, of this many, for which events for instances of these machines wait, each with the time of the first delivery.
+pub async fn targets(conn: &mut Conn<'_>, partitions: u32, machines: &[String]) -> Result<Vec<(u32, Timestamp)>> {
+    let rows = conn.rows(&sql::PARTITION_OUTBOX_TARGETS, &values![i64::from(partitions), Value::Texts(machines)]).await?;
     rows.iter().map(|row| Ok((u32::try_from(row.get::<i64>(0)?).unwrap_or(u32::MAX), row.time(1)?))).collect()
 }
 
@@ -107,9 +70,10 @@ pub async fn backlog(conn: &mut Conn<'_>, partitions: u32, now: Timestamp, until
     rows.iter().map(read).collect()
 }
 
-/// The machines and keys of receivers in this partition for which events are due. The first `limit` events are read.
-pub async fn due(conn: &mut Conn<'_>, partition: u32, now: Timestamp, limit: u32) -> Result<Vec<(String, String)>> {
-    let rows = conn.rows(&sql::PARTITION_OUTBOX_DUE, &values![i64::from(partition), now.as_micros(), i64::from(limit)]).await?;
+/// The receivers in this partition, of these machines, for which events are due. The first `limit` events are read.
+pub async fn due(conn: &mut Conn<'_>, partition: u32, machines: &[String], now: Timestamp, limit: u32) -> Result<Vec<(String, String)>> {
+    let values = values![i64::from(partition), Value::Texts(machines), now.as_micros(), i64::from(limit)];
+    let rows = conn.rows(&sql::PARTITION_OUTBOX_DUE, &values).await?;
     let mut receivers = Vec::with_capacity(rows.len());
     for row in &rows {
         let receiver = (row.get(0)?, row.get(1)?);
@@ -122,43 +86,54 @@ pub async fn due(conn: &mut Conn<'_>, partition: u32, now: Timestamp, limit: u32
 
 /// Claims the events for a receiver, at most `limit`, until a time. `None` if another process has them, or if they are to be tried later: events that
 /// came after them then wait with them.
+///
+/// A row that cannot be read ends the line. If it is the first one, the line is postponed, and the error is returned.
 pub async fn claim(store: &Store, receiver: Target<'_>, now: Timestamp, until: Timestamp, limit: u32) -> Result<Option<ClaimedLine>> {
     let mut tx = store.begin().await?;
     let mut conn = tx.conn();
     let Target { machine, key } = receiver;
     let rows = conn.rows(&sql::PARTITION_OUTBOX_LINE, &values![machine, key, now.as_micros(), i64::from(limit)]).await?;
-    let events = rows.iter().map(waiting).collect::<Result<Vec<_>>>()?;
-    let Some(first) = events.first() else { return tx.rollback().await.map(|()| None) };
-    let is_due = first.due_at <= now;
-    // Locks the first event, so that no claim of it ends meanwhile.
-    let is_there = has(&mut conn, first.number, first.due_at, if is_due { until } else { first.due_at }).await?;
-    if is_there && !is_due {
-        postpone(&mut conn, receiver, now, Again { due_at: first.due_at, tries: first.tries }).await?;
+    let mut events = Vec::with_capacity(rows.len());
+    for row in &rows {
+        match waiting(row) {
+            Ok(event) => events.push(event),
+            Err(error) if events.is_empty() => {
+                postpone(&mut conn, receiver, now, Again { due_at: now + UNREADABLE, tries: 0 }).await?;
+                return tx.commit().await.and(Err(error));
+            }
+            Err(_) => break,
+        }
+    }
+    // An event that waits, or that another process has, holds all others back.
+    if let Some(held) = events.iter().find(|event| event.due_at > now) {
+        // Locks it, so that no claim of it ends meanwhile.
+        if has(&mut conn, held.number, held.due_at).await? {
+            postpone(&mut conn, receiver, now, Again { due_at: held.due_at, tries: held.tries }).await?;
+        }
+        return tx.commit().await.map(|()| None);
+    }
+    // No event is in two claims, and none of a claim can be cancelled.
+    let rows = events.iter().map(|event| values![event.number, event.due_at.as_micros(), until.as_micros()]).collect();
+    if conn.batch(&sql::PARTITION_OUTBOX_CLAIM, rows).await?.len() != events.len() || events.is_empty() {
+        return tx.rollback().await.map(|()| None);
     }
     tx.commit().await?;
-    Ok((is_there && is_due).then(|| ClaimedLine { machine: machine.to_owned(), key: key.to_owned(), events, until }))
+    Ok(Some(ClaimedLine { machine: machine.to_owned(), key: key.to_owned(), events, until }))
 }
 
 /// Ends a claim: deletes the events that were delivered, adds notes to the histories of their senders, and sets the next delivery of the others.
 /// Returns `false`, and changes nothing, if the claim had ended and another process has claimed the line.
-pub async fn finish(
-    store: &Store,
-    line: &ClaimedLine,
-    delivered: &[CallId],
-    notes: &[SenderNote],
-    again: Again,
-    now: Timestamp,
-) -> Result<bool> {
+pub async fn finish(store: &Store, line: &ClaimedLine, finish: &Finish, now: Timestamp) -> Result<bool> {
     let mut tx = store.begin().await?;
     let mut conn = tx.conn();
     let Some(first) = line.events.first() else { return tx.rollback().await.map(|()| false) };
     // Locks the first event and checks that nobody else has claimed it.
-    if !has(&mut conn, first.number, line.until, line.until).await? {
+    if !has(&mut conn, first.number, line.until).await? {
         return tx.rollback().await.map(|()| false);
     }
-    conn.put(&sql::PARTITION_OUTBOX_TAKE, delivered.iter().map(|call| values![call.0]).collect()).await?;
-    outbox::note(&mut conn, notes, now).await?;
-    postpone(&mut conn, Target { machine: &line.machine, key: &line.key }, now, again).await?;
+    conn.put(&sql::PARTITION_OUTBOX_TAKE, finish.delivered.iter().map(|call| values![call.0]).collect()).await?;
+    outbox::note(&mut conn, &finish.notes, now).await?;
+    postpone(&mut conn, Target { machine: &line.machine, key: &line.key }, now, finish.again).await?;
     tx.commit().await.map(|()| true)
 }
 
@@ -168,9 +143,10 @@ pub async fn unsend(conn: &mut Conn<'_>, sends: &[CallId]) -> Result<HashMap<Cal
     rows.iter().map(|row| Ok((row.call_id(0)?, Unsent { receiver: Some((row.get(1)?, row.get(2)?)), event: row.get(3)? }))).collect()
 }
 
-async fn has(conn: &mut Conn<'_>, number: i64, due_at: Timestamp, until: Timestamp) -> Result<bool> {
-    let values = values![number, due_at.as_micros(), until.as_micros()];
-    Ok(!conn.rows(&sql::PARTITION_OUTBOX_CLAIM, &values).await?.is_empty())
+/// Locks an event, and returns true if its next delivery is at this time.
+async fn has(conn: &mut Conn<'_>, number: i64, due_at: Timestamp) -> Result<bool> {
+    let row = values![number, due_at.as_micros(), due_at.as_micros()];
+    Ok(!conn.batch(&sql::PARTITION_OUTBOX_CLAIM, std::iter::once(row).collect()).await?.is_empty())
 }
 
 async fn postpone(conn: &mut Conn<'_>, receiver: Target<'_>, now: Timestamp, again: Again) -> Result<()> {

@@ -18,6 +18,7 @@ mod health;
 mod no_driver;
 #[cfg(all(feature = "sqlite", feature = "postgres"))]
 mod opening;
+mod partition_outbox;
 #[cfg(all(unix, feature = "postgres"))]
 mod partitions;
 #[cfg(all(feature = "sqlite", feature = "postgres"))]

@@ -20,7 +20,7 @@ pub struct Limits {
 /// shortest failing schedule have been printed.
 pub fn run(limits: &Limits) -> Result<(), Failed> {
     let mut command = cargo(&["test", "--package", "fsm-core", "--test", "simulation", "--", "--exact", "--nocapture"]);
-    command.arg("no_schedule_breaks_a_promise");
+    command.args(["no_schedule_breaks_a_promise", "no_schedule_of_two_partitions_breaks_a_promise"]);
     let variables =
         [("FSM_SIMULATION_SEEDS", limits.seeds), ("FSM_SIMULATION_SECONDS", limits.seconds), ("FSM_SIMULATION_FIRST", limits.first)];
     for (variable, number) in variables {

@@ -128,13 +128,13 @@ pub struct ModelProcess {
     grants: bool,
 }
 
-/// The error of a caller.
+/// The error of a caller, with the refusal if it is one.
 #[derive(Debug)]
-pub struct Refused;
+pub struct Refused(pub Option<Refusal>);
 
 impl From<Refusal> for Refused {
-    fn from(_: Refusal) -> Refused {
-        Refused
+    fn from(refusal: Refusal) -> Refused {
+        Refused(Some(refusal))
     }
 }
 
@@ -156,7 +156,15 @@ impl Environment for ModelProcess {
     }
 
     fn not_found(&self, _target: &InstanceKey) -> Refused {
-        Refused
+        Refused(None)
+    }
+
+    fn partition_elsewhere(&self, key: &str) -> Option<u32> {
+        self.link.with(|model, _| model.partition_elsewhere(key))
+    }
+
+    fn has_partitions(&self) -> bool {
+        self.link.with(|model, _| model.partition.is_some())
     }
 
     fn slot_for_new_call(&self, _machine: &str, _priority: Priority) -> Option<()> {
@@ -247,7 +255,7 @@ impl Model {
         let before = (self.store.clone(), self.ledger.clone());
         let outcome = self.carry_out(request.clone(), now, None);
         (self.store, self.ledger) = before;
-        Ok(matches!(outcome?.reply, Some(Err(Refused))))
+        Ok(matches!(outcome?.reply, Some(Err(_))))
     }
 
     /// Makes the mistakes that are made before a batch is decided.

@@ -281,8 +281,12 @@ impl Database for ModelDatabase {
         Ok(())
     }
 
-    async fn put_in_partition_outbox(&mut self, events: &[ToPartition<'_>], _now: Timestamp) -> Result<(), Stop> {
-        unreachable!("the model has one partition, and {} events are for another", events.len())
+    async fn put_in_partition_outbox(&mut self, events: &[ToPartition<'_>], now: Timestamp) -> Result<(), Stop> {
+        let put = |model: &mut Model, _: &mut Shared| {
+            events.iter().for_each(|ToPartition { sender, outgoing, .. }| model.put_for_partition(*sender, outgoing, now));
+        };
+        self.decided(put).await;
+        Ok(())
     }
 
     async fn take_from_outbox(&mut self, calls: &[CallId]) -> Result<bool, Stop> {
@@ -310,8 +314,8 @@ impl Database for ModelDatabase {
         Ok(HashMap::new())
     }
 
-    async fn unsend_to_partitions(&mut self, _sends: &[CallId]) -> Result<HashMap<CallId, Unsent>, Stop> {
-        Ok(HashMap::new())
+    async fn unsend_to_partitions(&mut self, sends: &[CallId]) -> Result<HashMap<CallId, Unsent>, Stop> {
+        Ok(self.decided(|model, _| model.unsend_to_partition(sends)).await)
     }
 
     async fn note_senders(&mut self, notes: &[SenderNote], now: Timestamp) -> Result<(), Stop> {
@@ -350,10 +354,15 @@ impl Model {
         let Some(report) = request.report() else { return };
         let Some(attempt) = self.store.attempt((report.attempt.call, report.attempt.number)) else { return };
         if attempt.state == AttemptState::Success && attempt.finished_at == Some(now) {
-            let (sender, sends) = (attempt.instance, report.outcome.sends());
-            let immediate = sends.iter().filter(|outgoing| outgoing.deliver_at.is_none_or(|at| at <= now));
-            self.ledger.sent.extend(immediate.map(|outgoing| (outgoing.id, sender, outgoing.key.clone())));
-            self.ledger.told.extend(sends.iter().map(|outgoing| outgoing.id));
+            let sender = attempt.instance;
+            for outgoing in report.outcome.sends() {
+                if self.partition_elsewhere(&outgoing.key).is_some() {
+                    continue;
+                }
+                let is_immediate = outgoing.deliver_at.is_none_or(|at| at <= now);
+                self.ledger.sent.extend(is_immediate.then(|| (outgoing.id, sender, outgoing.key.clone())));
+                self.ledger.told.push(outgoing.id);
+            }
         }
     }
 }

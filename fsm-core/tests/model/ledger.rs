@@ -13,6 +13,15 @@ use super::promise::{Broken, Promise};
 use super::queue::{Origin, Request};
 use super::store::{Row, Store};
 
+/// An event that a verb sent to an instance of another partition.
+#[derive(Debug, Clone)]
+pub struct Elsewhere {
+    pub call: CallId,
+    pub sender: InstanceId,
+    pub key: String,
+    pub is_delayed: bool,
+}
+
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
     /// The calls of events from outside: not those of `next`, timers and catch verbs.
@@ -23,6 +32,10 @@ pub struct Ledger {
     pub sent_by: Vec<(CallId, (CallId, u32))>,
     /// The events that verbs sent for immediate delivery, in the order of their commits, with the sender and the receiver's key.
     pub sent: Vec<(CallId, InstanceId, String)>,
+    /// The events that verbs sent to instances of other partitions, in the order of their commits.
+    pub elsewhere: Vec<Elsewhere>,
+    /// The events to other partitions that verbs have cancelled.
+    pub cancelled: BTreeSet<CallId>,
     /// True if the clocks differ, so that a lease may expire early or late for another process.
     pub is_skewed: bool,
     /// The calls that were deleted with their instances.

@@ -5,6 +5,7 @@ pub mod commit;
 pub mod database;
 pub mod ledger;
 pub mod outbox;
+pub mod partition;
 pub mod promise;
 pub mod queue;
 pub mod store;
@@ -25,6 +26,8 @@ pub struct Model {
     pub variant: Variant,
     pub store: Store,
     pub ledger: Ledger,
+    /// The number of the partition, if the database has partitions.
+    pub partition: Option<u32>,
     /// True if the store changed since the last check.
     pub is_dirty: bool,
     ids: u128,
@@ -32,7 +35,13 @@ pub struct Model {
 
 impl Model {
     pub fn new(machine: impl Into<Arc<Machine>>, variant: Variant) -> Model {
-        Model { machine: machine.into(), variant, store: Store::default(), ledger: Ledger::default(), is_dirty: false, ids: 0 }
+        let (store, ledger) = (Store::default(), Ledger::default());
+        Model { machine: machine.into(), variant, store, ledger, partition: None, is_dirty: false, ids: 0 }
+    }
+
+    /// The model of one partition. Its ids differ from those of the others.
+    pub fn of_partition(machine: impl Into<Arc<Machine>>, variant: Variant, partition: u32) -> Model {
+        Model { partition: Some(partition), ids: u128::from(partition) << 64, ..Model::new(machine, variant) }
     }
 
     /// Returns an unused id. The ids increase, like those that clients create.

@@ -93,6 +93,11 @@ pub enum Promise {
     NoneDroppedForLackOfRoom,
     /// The events from one sender to one receiver arrive in the order in which they were sent.
     SentInOrder,
+    /// An event that a verb sent to another partition is in the outbox until it was taken, refused or cancelled. Its refusal or cancelling is in
+    /// the history of its sender.
+    KeptBetweenPartitions,
+    /// A delayed event that was cancelled is not delivered.
+    CancelledIsNotDelivered,
     /// An act of an operator is carried out at most once.
     OperatedOnce,
     /// A worker that is alive and renews its lease keeps its attempts.

@@ -11,6 +11,7 @@ use fsm_core::decide::send::Send;
 use fsm_core::ids::CallId;
 use fsm_core::machine::Machine;
 use fsm_core::outcome::{Outcome, Outgoing};
+use fsm_core::time::Timestamp;
 use uuid::Uuid;
 
 /// The keys of all instances.
@@ -25,8 +26,19 @@ pub struct Request {
     pub origin: Origin,
     /// The verb wrote in a transaction of its own, which its report commits.
     pub own_tx: bool,
+    /// The request carries out a delivery from another partition.
+    pub delivery: Option<Sending>,
     /// The events of the line as they were read before the lock. Only a broken engine delivers these.
     pub read_before: Vec<Outgoing>,
+}
+
+/// One send of an event from another partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sending {
+    /// The number of the send.
+    pub number: Uuid,
+    /// The end of the claim: no commit of the request begins after it.
+    pub until: Timestamp,
 }
 
 /// The reporter of an outcome.
@@ -44,7 +56,7 @@ pub enum Origin {
 impl Request {
     fn new(machine: &Machine, key: usize, kind: RequestKind) -> Request {
         let request = request::Request::new(InstanceKey::new(&machine.name, KEYS[key]), kind);
-        Request { key, request, origin: Origin::None, own_tx: false, read_before: Vec::new() }
+        Request { key, request, origin: Origin::None, own_tx: false, delivery: None, read_before: Vec::new() }
     }
 
     pub fn send(machine: &Machine, key: usize, send: Send) -> Request {

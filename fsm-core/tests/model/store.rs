@@ -40,6 +40,10 @@ pub struct Store {
     pub notes: Vec<Note>,
     /// The events that wait for room, in the order of their numbers.
     pub outbox: Vec<super::outbox::Delayed>,
+    /// The events for instances of other partitions, in the order of their numbers.
+    pub partition_outbox: Vec<super::partition::ForPartition>,
+    /// The number of rows that were ever written to `partition_outbox`.
+    pub numbers: i64,
     /// The end of the lease of each session.
     pub sessions: BTreeMap<SessionId, Timestamp>,
     /// The process of each session.

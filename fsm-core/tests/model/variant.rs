@@ -90,4 +90,20 @@ pub enum Variant {
     InterruptWaits,
     /// An internal transition restarts the timer of its state, as a self-edge does.
     StayMovesTheTimer,
+    /// An event is sent to another partition without a deduplication id.
+    PartitionEventDeliveredTwice,
+    /// An event is sent to another partition although an earlier one for the same receiver waits for its next delivery.
+    PartitionEventsOutOfOrder,
+    /// A claim marks the first event of a line only, so that a later one can be cancelled while it is delivered.
+    PartitionClaimOfTheFirstOnly,
+    /// A claim is finished although it has ended and another process has claimed the line.
+    PartitionFinishWithoutClaim,
+    /// A delivery goes on after a refusal, which is noted with the end of the claim.
+    PartitionRefusalNotedLater,
+    /// An event that is sent under a claim is taken after the claim has ended.
+    PartitionSendOutlivesItsClaim,
+    /// The rows of a partition are copied before it takes no more commits.
+    PartitionEventLostInAMove,
+    /// A partition is moved while it takes commits, and a process with an old directory goes on there.
+    StaleDirectory,
 }

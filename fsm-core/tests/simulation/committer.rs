@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use fsm_core::call::Attempt;
 use fsm_core::commit::outcome::ChangedInstance;
+use fsm_core::commit::partition_delivery::SendAnswer;
 use fsm_core::commit::request::{Reply, RequestKind};
 use fsm_core::commit::rows::{CachedSnapshot, RowSnapshot};
 use fsm_core::decide::operate::Operation;
@@ -17,7 +18,7 @@ use fsm_core::priority::Priority;
 use fsm_core::retry::RetryAdvice;
 
 use crate::machine::NAME;
-use crate::model::commit::{Commit, CommitOutcome, INBOX, Stop, Way};
+use crate::model::commit::{Commit, CommitOutcome, INBOX, Refused, Stop, Way};
 use crate::model::ledger::Ledger;
 use crate::model::promise::{Broken, Promise};
 use crate::model::queue::{KEYS, Origin, Request, key_index};
@@ -26,6 +27,14 @@ use crate::model::variant::Variant;
 use crate::process::Running;
 use crate::step::{Act, Dedup, End, Ending, How};
 use crate::world::World;
+
+/// The answer to the send of an event from another partition.
+fn answer_to(reply: &Result<Reply, Refused>) -> SendAnswer {
+    match reply {
+        Ok(_) => SendAnswer::Taken,
+        Err(Refused(refusal)) => refusal.as_ref().map_or(SendAnswer::Failed, SendAnswer::from),
+    }
+}
 
 impl World {
     /// A caller, an operator or a verb sends a request to the committer.
@@ -71,12 +80,16 @@ impl World {
         let outcome = match ending {
             Ending::Failure(advice) => Outcome::Failure(Problem { error: "it failed".into(), advice: *advice }),
             Ending::Snooze(wait_s) => Outcome::Snoozed { wait: Duration::from_secs(*wait_s) },
-            Ending::Success { next, sends } => {
+            Ending::Success { next, sends, cancels } => {
                 // `ctx.next` checks the event against the graph. A catch verb continues from the state in which the instance rests.
                 let rests = if attempt.is_catch() { attempt.from.as_deref() } else { Some(attempt.to.as_str()) };
                 let next = next.filter(|next| self.model.machine.edge(rests, next).is_some_and(|edge| edge.after.is_none()));
                 let next = next.map(|name| Event { name: name.to_owned(), payload: self.model.fresh().to_string().into_bytes() });
                 let mut verb_requests = VerbRequests { next, ..VerbRequests::default() };
+                if *cancels {
+                    let sent = self.model.ledger.elsewhere.iter().filter(|sent| sent.sender == attempt.instance && sent.is_delayed);
+                    verb_requests.unsends.extend(sent.map(|sent| sent.call));
+                }
                 for (to, event, after_s) in sends {
                     let id = self.call_id();
                     self.model.ledger.sent_by.push((id, (attempt.call, attempt.number)));
@@ -118,7 +131,8 @@ impl World {
         let mut taken = process.commits_in_flight.iter().fold(0, |taken, commit| taken | commit.touches);
         let mut passed_over = 0;
         let (mut batch, mut left): (Vec<Request>, Vec<Request>) = (Vec::new(), Vec::new());
-        for request in std::mem::take(&mut process.queue) {
+        let wanted = std::mem::take(&mut process.queue).into_iter().filter(|request| process.wants(request, self.now, self.model.variant));
+        for request in wanted.collect::<Vec<_>>() {
             let touches = request.touches();
             let is_full = batch.len() == most || batch.iter().any(|request| request.own_tx) || (request.own_tx && !batch.is_empty());
             if is_full || touches & (taken | passed_over) != 0 {
@@ -170,7 +184,8 @@ impl World {
 
     /// `FileVersions::now`.
     fn file_version(&mut self, p: usize) -> u64 {
-        let file_version = self.model.store.commits - self.processes[p].commits;
+        // A partition that a broken move has set back has fewer commits than its processes know.
+        let file_version = self.model.store.commits.wrapping_sub(self.processes[p].commits);
         self.processes[p].file_version = Some(file_version);
         file_version
     }
@@ -381,6 +396,9 @@ impl World {
                 };
                 let moved: Vec<_> = commit_outcome.moved.iter().filter(|moved| !is_kept(moved)).collect();
                 moved.into_iter().for_each(|moved| self.remember(p, moved));
+            }
+            if let Some(sending) = request.delivery {
+                self.processes[p].answers.insert(sending.number, answer_to(&reply));
             }
             match (&request.request.kind, reply) {
                 (RequestKind::Complete(_), Ok(Reply::Completed { counted: false })) if request.own_tx => self.report_failure(p, &request),

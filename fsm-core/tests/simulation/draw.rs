@@ -53,6 +53,13 @@ impl Mood {
         }
     }
 
+    /// The kinds of steps in one of several partitions. These are on PostgreSQL, where all processes have the clock of the database.
+    pub fn of_a_partition(seed: u64) -> Mood {
+        let mood = Mood::new(seed);
+        let how = if mood.how == How::Ahead { How::AtOnce } else { mood.how };
+        Mood { skews: false, how, keys: KEYS.len(), ..mood }
+    }
+
     /// The number of steps before the world is brought to rest.
     pub fn steps(&self) -> usize {
         if self.is_calm { 400 } else { 120 }
@@ -224,6 +231,6 @@ impl Mood {
             let event = if self.fans_in && !self.random.one_in(3) { "Note" } else { self.event() };
             sends.push((key, event, self.random.one_in(4).then_some(3)));
         }
-        Ending::Success { next, sends }
+        Ending::Success { next, sends, cancels: false }
     }
 }

@@ -12,6 +12,7 @@ mod invariants;
 mod machine;
 #[path = "../model/model.rs"]
 mod model;
+mod partitions;
 mod process;
 mod random;
 mod rest;
@@ -27,10 +28,14 @@ use std::time::{Duration, Instant};
 
 use model::promise::Promise::{self, *};
 use model::variant::Variant;
-use schedule::{Failure, run};
+use partitions::pair::Pair;
+use schedule::{Failure, Scheduled, run};
+use world::World;
 
 /// The number of schedules of the correct engine if neither a number nor a time is given.
 const USUAL: u64 = 30_000;
+/// Schedules of two partitions take longer: one is run for so many of the others.
+const PAIRS: u64 = 15;
 /// The number of schedules within which each mistake must be found. Otherwise the simulation would prove nothing.
 const MOST: u64 = 100_000;
 
@@ -47,8 +52,19 @@ fn first_seed() -> u64 {
 
 #[test]
 fn no_schedule_breaks_a_promise() {
+    no_schedule_breaks::<World>(1);
+}
+
+#[test]
+fn no_schedule_of_two_partitions_breaks_a_promise() {
+    no_schedule_breaks::<Pair>(PAIRS);
+}
+
+/// Runs the schedules, or one in `of_how_many` of them.
+fn no_schedule_breaks<W: Scheduled>(of_how_many: u64) {
     let (first, seconds) = (setting("FSM_SIMULATION_FIRST").unwrap_or_else(first_seed), setting("FSM_SIMULATION_SECONDS"));
     let most = setting("FSM_SIMULATION_SEEDS").or(if seconds.is_some() { None } else { Some(USUAL) });
+    let most = most.map(|most| most / of_how_many);
     let limit = seconds.map_or(Duration::MAX, Duration::from_secs);
     let begun = Instant::now();
     let next = AtomicU64::new(0);
@@ -59,7 +75,7 @@ fn no_schedule_breaks_a_promise() {
             if most.is_some_and(|most| n >= most) {
                 return;
             }
-            if let Err(failure) = run(Variant::True, first + n) {
+            if let Err(failure) = run::<W>(Variant::True, first + n) {
                 failures.lock().unwrap().push(failure);
             }
         }
@@ -80,7 +96,7 @@ fn on_all_cores(run: &(impl Fn() + Sync)) {
 }
 
 /// Returns the failures of these schedules, in the order of their seeds.
-fn failures(variant: Variant, seeds: Range<u64>) -> Vec<Failure> {
+fn failures<W: Scheduled>(variant: Variant, seeds: Range<u64>) -> Vec<Failure<W>> {
     let next = AtomicU64::new(seeds.start);
     let failures = Mutex::new(Vec::new());
     let run_some = || {
@@ -102,10 +118,10 @@ fn failures(variant: Variant, seeds: Range<u64>) -> Vec<Failure> {
 
 /// Runs schedules until one of them breaks `promise`. Panics if that takes too many, or if one breaks a promise that is neither this one
 /// nor one of `also`, because then the mistake was found for an unexpected reason.
-fn found(variant: Variant, promise: Promise, also: &[Promise]) {
+fn found<W: Scheduled>(variant: Variant, promise: Promise, also: &[Promise]) {
     // Most mistakes are found by one of the first schedules.
     let blocks = [0..50, 50..500].into_iter().chain((500..MOST).step_by(1000).map(|first| first..first + 1000));
-    for failure in blocks.flat_map(|block| failures(variant, block)) {
+    for failure in blocks.flat_map(|block| failures::<W>(variant, block)) {
         let broken = failure.why.promise;
         if broken == promise {
             println!("{variant:?} was found by schedule {}", failure.seed + 1);
@@ -121,16 +137,21 @@ fn found(variant: Variant, promise: Promise, also: &[Promise]) {
 const LOST_UPDATE: &[Promise] =
     &[I1, I4, I7, I13, DedupIdWrittenOnce, PlaceGivenOnce, OneLiveAttempt, FirstComeFirstServed, RefusedForAReason, EverythingComesToRest];
 
+/// The further promises that break if a partition goes back to rows that it had before.
+const LOST_IN_A_MOVE: &[Promise] =
+    &[AcknowledgedIsKept, KeptBetweenPartitions, AttemptRunsOnce, NoRunWithoutAnInstance, OnlyTheHolderReports, NotReturnedOnceBegun];
+
 macro_rules! must_fail {
-    ($($name:ident: $variant:ident breaks $promise:ident, also $also:expr;)*) => { $(
+    (of $world:ident: $($name:ident: $variant:ident breaks $promise:ident, also $also:expr;)*) => { $(
         #[test]
         fn $name() {
-            found(Variant::$variant, $promise, $also);
+            found::<$world>(Variant::$variant, $promise, $also);
         }
     )* };
 }
 
 must_fail! {
+    of World:
     a_guard_without_session_is_found: GuardWithoutSession breaks OnlyTheHolderReports, also &[NotReturnedOnceBegun];
     a_late_report_by_id_only_is_found:
         LateReportById breaks OnlyTheHolderReports, also &[I12, I15, AttemptEndsOnce, NotReturnedOnceBegun];
@@ -178,4 +199,17 @@ must_fail! {
     an_interrupt_that_loses_against_the_success_of_the_attempt_is_found: InterruptLosesToSuccess breaks AcknowledgedIsKept, also &[];
     a_retry_in_spite_of_an_interrupt_is_found: InterruptWaits breaks InterruptDoesNotWait, also &[];
     an_internal_transition_that_moves_a_timer_is_found: StayMovesTheTimer breaks StayKeepsTheTimer, also &[];
+}
+
+must_fail! {
+    of Pair:
+    an_event_to_another_partition_without_a_dedup_id_is_found: PartitionEventDeliveredTwice breaks TakenOnce,
+        also &[WaitsInOnePlace, AttemptWrittenOnce, RejectedNeverBegins];
+    an_event_to_another_partition_that_overtakes_an_earlier_one_is_found: PartitionEventsOutOfOrder breaks SentInOrder, also &[];
+    a_claim_of_the_first_event_of_a_line_only_is_found: PartitionClaimOfTheFirstOnly breaks CancelledIsNotDelivered, also &[RejectedNeverBegins];
+    a_claim_that_is_finished_after_its_end_is_found: PartitionFinishWithoutClaim breaks RejectedNeverBegins, also &[];
+    a_refusal_that_is_noted_later_is_found: PartitionRefusalNotedLater breaks SentInOrder, also &[RejectedNeverBegins];
+    a_send_that_outlives_its_claim_is_found: PartitionSendOutlivesItsClaim breaks RejectedNeverBegins, also &[SentInOrder];
+    an_event_that_is_lost_in_a_move_is_found: PartitionEventLostInAMove breaks KeptBetweenPartitions, also LOST_IN_A_MOVE;
+    a_process_with_a_stale_directory_is_found: StaleDirectory breaks AcknowledgedIsKept, also LOST_IN_A_MOVE;
 }

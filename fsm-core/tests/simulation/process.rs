@@ -1,7 +1,7 @@
 //! The memory of a process: its session, its queue, its commits in progress and its running attempts. All of it is lost when the process
 //! dies.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use fsm_core::call::Attempt;
@@ -10,10 +10,13 @@ use fsm_core::ids::{CallId, InstanceId, SessionId};
 use fsm_core::process::ProcessIdentity;
 use fsm_core::time::Timestamp;
 
+use fsm_core::commit::partition_delivery::SendAnswer;
 use fsm_core::commit::rows::CachedSnapshot;
+use uuid::Uuid;
 
 use crate::model::commit::Commit;
-use crate::model::queue::{KEYS, Request};
+use crate::model::queue::{KEYS, Request, Sending};
+use crate::model::variant::Variant;
 
 /// The lease duration.
 pub const LEASE: Duration = Duration::from_secs(8);
@@ -34,6 +37,9 @@ pub struct Process {
     pub queue: Vec<Request>,
     pub commits_in_flight: Vec<Commit>,
     pub running: Vec<Running>,
+    /// The sends of events from other partitions that a delivery of this process waits for, and the answers to them.
+    pub awaited: BTreeSet<Uuid>,
+    pub answers: BTreeMap<Uuid, SendAnswer>,
     /// The snapshot cache.
     pub cache: [Option<CachedSnapshot>; KEYS.len()],
     /// The attempts that were held and not running at the last check.
@@ -84,6 +90,8 @@ impl Process {
             queue: Vec::new(),
             commits_in_flight: Vec::new(),
             running: Vec::new(),
+            awaited: BTreeSet::new(),
+            answers: BTreeMap::new(),
             cache: Default::default(),
             idle_attempts: Vec::new(),
             log: Vec::new(),
@@ -103,6 +111,12 @@ impl Process {
     /// `Session::certain`.
     pub fn session(&self, now: Timestamp) -> Option<SessionId> {
         (self.life.until > now).then_some(self.life.id)
+    }
+
+    /// `Request::begin`: a commit of the request may begin. It may not if the delivery has given up the send, or if its claim has ended.
+    pub fn wants(&self, request: &Request, now: Timestamp, variant: Variant) -> bool {
+        let is_wanted = |sending: Sending| self.awaited.contains(&sending.number) && now < sending.until;
+        variant == Variant::PartitionSendOutlivesItsClaim || request.delivery.is_none_or(is_wanted)
     }
 
     pub fn runs(&self, id: (CallId, u32)) -> bool {

@@ -124,6 +124,8 @@ pub enum Ending {
     Success {
         next: Option<&'static str>,
         sends: Vec<(usize, &'static str, Option<u64>)>,
+        /// The delayed events that the instance has sent to other partitions are cancelled.
+        cancels: bool,
     },
     Failure(RetryAdvice),
     /// After this many seconds the call runs again.

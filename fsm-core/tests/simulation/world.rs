@@ -41,14 +41,12 @@ fn home(process: usize, started: u64) -> ProcessIdentity {
 
 impl World {
     pub fn new(variant: Variant) -> World {
-        let mut world = World {
-            model: Model::new(machine(), variant),
-            now: Timestamp::from_micros(1_000_000_000),
-            is_up: true,
-            processes: Vec::new(),
-            adrift: Vec::new(),
-            starts: 0,
-        };
+        World::of(Model::new(machine(), variant), Timestamp::from_micros(1_000_000_000))
+    }
+
+    /// The world around a database, whose clock shows this time.
+    pub fn of(model: Model, now: Timestamp) -> World {
+        let mut world = World { model, now, is_up: true, processes: Vec::new(), adrift: Vec::new(), starts: 0 };
         for process in 0..PROCESSES {
             let session = SessionId(world.model.fresh());
             let started = world.next_start();
@@ -72,6 +70,11 @@ impl World {
     /// Applies a step; one that does not apply does nothing. An error is a promise that it broke.
     pub fn step(&mut self, step: &Step) -> Result<(), Broken> {
         self.apply(step)?;
+        self.check()
+    }
+
+    /// Checks the promises that hold after every step, if something has changed.
+    pub fn check(&mut self) -> Result<(), Broken> {
         if std::mem::take(&mut self.model.is_dirty) {
             invariants::check(&self.model.store, &self.model.machine)?;
             self.model.ledger.check(&self.model.store)?;
@@ -79,7 +82,8 @@ impl World {
         Ok(())
     }
 
-    fn apply(&mut self, step: &Step) -> Result<(), Broken> {
+    /// Applies a step without checking anything.
+    pub fn apply(&mut self, step: &Step) -> Result<(), Broken> {
         let p = step.process;
         let (is_working, is_able) = (self.is_working(p), self.processes[p].is_alive && !self.processes[p].is_stalled);
         match &step.act {

@@ -95,6 +95,11 @@ impl Request {
         self
     }
 
+    /// Gives the request a ticket of its caller.
+    pub(super) fn with_ticket(self, ticket: Arc<Ticket>) -> Request {
+        Request { ticket: Some(ticket), ..self }
+    }
+
     /// Adds the slot of the attempt that is reported.
     pub(crate) fn with_permit(mut self, permit: Option<OwnedSemaphorePermit>) -> Request {
         if let RequestKind::Complete(report) = &mut self.request.kind {

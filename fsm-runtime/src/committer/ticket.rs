@@ -13,6 +13,8 @@ use crate::error::{Error, ErrorKind};
 #[derive(Debug, Default)]
 pub(crate) struct Ticket {
     progress: Mutex<Progress>,
+    /// No commit of the request begins after this time.
+    until: Option<Instant>,
 }
 
 #[derive(Debug, Default)]
@@ -29,19 +31,30 @@ enum Progress {
 }
 
 impl Ticket {
+    /// The ticket of a request that is given up at this time.
+    pub(super) fn until(until: Instant) -> Ticket {
+        Ticket { until: Some(until), ..Ticket::default() }
+    }
+
     /// Records that a commit begins. Returns false if the request was withdrawn.
     pub(super) fn begin(&self) -> bool {
         let mut progress = self.progress();
-        let is_wanted = !matches!(*progress, Progress::Withdrawn);
+        let is_in_time = self.until.is_none_or(|until| Instant::now() < until);
+        let is_wanted = is_in_time && !matches!(*progress, Progress::Withdrawn);
         if is_wanted {
             *progress = Progress::InFlightCommit(Instant::now());
         }
         is_wanted
     }
 
-    /// Records that the commit failed. The request waits for the next one.
+    /// Records that the commit failed. The request waits for the next one, unless it was withdrawn.
     pub(super) fn failed(&self, error: &Arc<StoreError>) {
-        *self.progress() = Progress::Failed(Arc::clone(error));
+        self.met_lock(error);
+    }
+
+    /// Withdraws the request: no commit of it begins from now on.
+    fn withdraw(&self) {
+        *self.progress() = Progress::Withdrawn;
     }
 
     /// The time of the latest progress after `since`, or `None`. Progress means that a commit of the request began, or that the request
@@ -89,6 +102,16 @@ impl Ticket {
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().expect("no code panics while it holds a ticket")
+    }
+}
+
+/// Withdraws a request when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Withdrawal(pub(super) Arc<Ticket>);
+
+impl Drop for Withdrawal {
+    fn drop(&mut self) {
+        self.0.withdraw();
     }
 }
 
@@ -150,6 +173,22 @@ mod tests {
         assert!(ticket.met_lock(&error));
         assert!(ticket.give_up(Duration::from_secs(1)).is_contended(), "the error says that the row is locked");
         assert!(!ticket.met_lock(&error) && !ticket.begin());
+    }
+
+    #[test]
+    fn a_request_that_was_withdrawn_is_not_revived_by_a_failed_commit() {
+        let ticket = Ticket::default();
+        assert!(ticket.begin());
+        ticket.withdraw();
+        ticket.failed(&Arc::new(StoreError::ConcurrentChange));
+        assert!(!ticket.begin());
+    }
+
+    #[test]
+    fn no_commit_of_a_request_begins_after_its_last_moment() {
+        let (now, a_minute) = (Instant::now(), Duration::from_secs(60));
+        assert!(Ticket::until(now + a_minute).begin());
+        assert!(!Ticket::until(now).begin());
     }
 
     #[test]

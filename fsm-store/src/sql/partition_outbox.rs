@@ -19,20 +19,46 @@ pub const PARTITION_OUTBOX_PUT: Many = Many {
         order by w.place",
 };
 
-/// The partitions, of `$1`, for which events wait, each with the time of the first delivery. Uses the index of due events.
-pub const PARTITION_OUTBOX_TARGETS: Sql = same(
-    "
-    with recursive p (number, due_at) as (
-        select cast(0 as bigint), (select min(o.due_at) from fsm_partition_outbox o where o.partition = 0)
+/// The texts for both databases. The argument of `$text` says that a machine is among those of parameter `$2`.
+macro_rules! of_machines {
+    ($text:ident) => {
+        Sql { sqlite: $text!("in (select value from json_each($2))"), postgres: $text!("= any($2)") }
+    };
+}
+
+macro_rules! targets {
+    ($among:literal) => {
+        concat!(
+            "
+    with recursive p (number) as (
+        select cast(0 as bigint)
         union all
-        select p.number + 1, (select min(o.due_at) from fsm_partition_outbox o where o.partition = p.number + 1)
+        select p.number + 1
         from p
         where p.number + 1 < $1
+    ), first as (
+        select p.number,
+            (
+                select o.due_at
+                from fsm_partition_outbox o
+                where o.partition = p.number and o.machine ",
+            $among,
+            "
+                order by o.due_at
+                limit 1
+            ) as due_at
+        from p
     )
-    select p.number, p.due_at
-    from p
-    where p.due_at is not null",
-);
+    select f.number, f.due_at
+    from first f
+    where f.due_at is not null"
+        )
+    };
+}
+
+/// The partitions, of `$1`, for which events to instances of the machines `$2` wait, each with the time of the first delivery. Uses the index of due
+/// events.
+pub const PARTITION_OUTBOX_TARGETS: Sql = of_machines!(targets);
 
 /// The partitions, of `$1`, for which events wait whose next delivery is until `$2` and that are not delayed beyond `$3`: their number, counted up
 /// to `$4`, and the time at which the first of those was sent. Uses the index of due events.
@@ -65,15 +91,23 @@ pub const PARTITION_OUTBOX_WAITING: Sql = same(
     where w.events > 0",
 );
 
-/// The receivers in partition `$1` of the first `$3` events that are due at `$2`. Uses the index of due events.
-pub const PARTITION_OUTBOX_DUE: Sql = same(
-    "
+macro_rules! due {
+    ($among:literal) => {
+        concat!(
+            "
     select o.machine, o.key
     from fsm_partition_outbox o
-    where o.partition = $1 and o.due_at <= $2
+    where o.partition = $1 and o.machine ",
+            $among,
+            " and o.due_at <= $3
     order by o.due_at
-    limit $3",
-);
+    limit $4"
+        )
+    };
+}
+
+/// The receivers in partition `$1` of the first `$4` events that are due at `$3`, for instances of the machines `$2`. Uses the index of due events.
+pub const PARTITION_OUTBOX_DUE: Sql = of_machines!(due);
 
 /// The first events, at most `$4`, for the receiver with machine `$1` and key `$2`, without those that are delayed beyond `$3`. Uses the index of
 /// lines.
@@ -86,14 +120,21 @@ pub const PARTITION_OUTBOX_LINE: Sql = same(
     limit $4",
 );
 
-/// Sets the next delivery of event `$1` to `$3` if it is `$2`, and returns a row then. Uses the primary key.
-pub const PARTITION_OUTBOX_CLAIM: Sql = same(
-    "
-    update fsm_partition_outbox
-    set due_at = $3
-    where outbox_id = $1 and due_at = $2
-    returning outbox_id",
-);
+/// Sets the next delivery of each event to `until` if it is `due_at`, and returns those events. Uses the primary key.
+pub const PARTITION_OUTBOX_CLAIM: Many = Many {
+    columns: "outbox_id bigint, due_at bigint, until bigint",
+    sqlite: "
+        update fsm_partition_outbox
+        set due_at = w.until
+        where outbox_id = w.outbox_id and due_at = w.due_at
+        returning outbox_id",
+    postgres: "
+        update fsm_partition_outbox as o
+        set due_at = w.until
+        from w
+        where o.outbox_id = w.outbox_id and o.due_at = w.due_at
+        returning o.outbox_id",
+};
 
 /// Postpones the events for the receiver with machine `$1` and key `$2` to `$4`, after `$5` tries, without those that are delayed beyond `$3`. Uses
 /// the index of lines.

@@ -4,7 +4,7 @@ use crate::sql::{self, Many, Sql};
 
 /// Each statement of the store that reads or changes rows by a key. Those of the directory of partitions are left out: its tables exist only in
 /// partitioned databases, have a few rows and are read whole. The tests of partitions run each of them.
-pub(super) const ALL: [(&str, &Sql); 137] = [
+pub(super) const ALL: [(&str, &Sql); 136] = [
     ("CLAIM", &sql::CLAIM),
     ("CLAIM_NORMAL", &sql::CLAIM_NORMAL),
     ("CLAIM_THESE", &sql::CLAIM_THESE),
@@ -78,7 +78,6 @@ pub(super) const ALL: [(&str, &Sql); 137] = [
     ("PARTITION_OUTBOX_WAITING", &sql::PARTITION_OUTBOX_WAITING),
     ("PARTITION_OUTBOX_DUE", &sql::PARTITION_OUTBOX_DUE),
     ("PARTITION_OUTBOX_LINE", &sql::PARTITION_OUTBOX_LINE),
-    ("PARTITION_OUTBOX_CLAIM", &sql::PARTITION_OUTBOX_CLAIM),
     ("PARTITION_OUTBOX_POSTPONE", &sql::PARTITION_OUTBOX_POSTPONE),
     ("COUNTS", &sql::COUNTS),
     ("WAITING", &sql::WAITING),
@@ -145,7 +144,7 @@ pub(super) const ALL: [(&str, &Sql); 137] = [
 ];
 
 /// Each such statement about many rows.
-pub(super) const MANY: [(&str, &Many); 81] = [
+pub(super) const MANY: [(&str, &Many); 82] = [
     ("LIMIT_USES", &sql::LIMIT_USES),
     ("LIMIT_VALUE_NEXT", &sql::LIMIT_VALUE_NEXT),
     ("LOCK_BY_KEY", &sql::LOCK_BY_KEY),
@@ -166,6 +165,7 @@ pub(super) const MANY: [(&str, &Many); 81] = [
     ("OUTBOX_PUT", &sql::OUTBOX_PUT),
     ("OUTBOX_TAKE", &sql::OUTBOX_TAKE),
     ("PARTITION_OUTBOX_PUT", &sql::PARTITION_OUTBOX_PUT),
+    ("PARTITION_OUTBOX_CLAIM", &sql::PARTITION_OUTBOX_CLAIM),
     ("PARTITION_OUTBOX_TAKE", &sql::PARTITION_OUTBOX_TAKE),
     ("PARTITION_OUTBOX_UNSEND", &sql::PARTITION_OUTBOX_UNSEND),
     ("NOTE_SENDER", &sql::NOTE_SENDER),
