@@ -106,9 +106,12 @@ pub enum Command {
     /// Create, list or check the partitions of a PostgreSQL database
     #[command(subcommand)]
     Partitions(Partitions),
-    /// Write all rows of one machine, or of all, as lines of JSON
+    /// Write all rows of one machine, or of all, as lines of JSON; of a database with partitions, those of all partitions
     Export(Export),
-    /// Read the output of `fsm export` into a database that has no instances of its machines
+    /// Read the output of `fsm export` into a database that has no instances of its machines.
+    ///
+    /// In a database with partitions, the key of each instance determines its partition. All rows are in one commit, or in one for each partition,
+    /// which follow each other after the last line. If one of those fails, repeat the command: partitions that have their rows are left as they are.
     Import(Import),
     /// Print a completion script for a shell
     Completions {

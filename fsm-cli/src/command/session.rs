@@ -2,6 +2,7 @@
 
 use fsm_core::partition::partition_of;
 use fsm_runtime::admin::partitions::{self, ListedPartition};
+use fsm_runtime::admin::whole::WholeDatabase;
 use fsm_runtime::admin::{Admin, Definition, Opening};
 
 use crate::problem::Problem;
@@ -24,6 +25,11 @@ impl Session<'_, '_> {
 
     pub(super) async fn to_act(&self) -> Result<Admin, Problem> {
         Ok(Admin::open(self.opening.clone().acting()).await?)
+    }
+
+    /// Opens all partitions for reading, or the partition that the arguments select.
+    pub(super) async fn to_read_all(&self) -> Result<WholeDatabase, Problem> {
+        Ok(WholeDatabase::open(self.opening.clone()).await?)
     }
 
     /// Opens the partition of this key for reading, or the partition that the arguments select.
