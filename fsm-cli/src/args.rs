@@ -30,7 +30,8 @@ pub struct Args {
     /// `postgres://…`, `sqlite://…` or the path of a SQLite file [default: fsm.db]
     #[arg(long, short = 'd', global = true, env = "DATABASE_URL", hide_env_values = true, value_name = "URL|FILE")]
     pub database: Option<String>,
-    /// Use this partition of a database with partitions. Commands about one instance find its partition by the key
+    /// Use only this partition of a database with partitions. Without it, lists are of all partitions, and the key of an instance determines its
+    /// partition
     #[arg(long, global = true, value_name = "N")]
     pub partition: Option<u32>,
     /// Hide the values of these JSON fields in all payloads and records

@@ -5,6 +5,7 @@ pub mod checkup;
 pub mod groups;
 pub mod limits;
 pub mod look;
+pub mod merged;
 mod opening;
 pub mod partitions;
 pub mod schedules;

@@ -22,6 +22,8 @@ pub struct WholeDatabase {
     /// The partitions that were opened, by number. There is at least one.
     opened: Vec<Admin>,
     machines: Vec<Definition>,
+    /// The number of partitions that were to be opened.
+    wanted: usize,
     failures: Mutex<BTreeMap<u32, Error>>,
 }
 
@@ -42,13 +44,14 @@ impl WholeDatabase {
     pub async fn open(opening: Opening) -> Result<WholeDatabase, Error> {
         let places = if opening.has_selected() { Vec::new() } else { partitions::list(&opening).await? };
         if places.is_empty() {
-            return Ok(WholeDatabase::of(vec![Admin::open(opening).await?], BTreeMap::new()));
+            return Ok(WholeDatabase::of(vec![Box::pin(Admin::open(opening)).await?], BTreeMap::new()));
         }
         let open = |listed: partitions::ListedPartition| {
             let (number, opening) = (listed.place.partition.number(), opening.clone().at_place(listed.place));
-            async move { (number, Admin::open(opening).await) }
+            // Boxed: the type of the whole future would be too deep for the compiler.
+            Box::pin(async move { (number, Admin::open(opening).await) })
         };
-        let results: Vec<_> = stream::iter(places.into_iter().map(open)).buffered(AT_A_TIME).collect().await;
+        let results: Vec<_> = Box::pin(stream::iter(places.into_iter().map(open)).buffered(AT_A_TIME).collect()).await;
         let (mut opened, mut failures) = (Vec::new(), BTreeMap::new());
         for (number, result) in results {
             match result {
@@ -64,7 +67,8 @@ impl WholeDatabase {
     }
 
     fn of(opened: Vec<Admin>, failures: BTreeMap<u32, Error>) -> WholeDatabase {
-        WholeDatabase { machines: merged(&opened), opened, failures: Mutex::new(failures) }
+        let wanted = opened.len() + failures.len();
+        WholeDatabase { machines: merged(&opened), wanted, opened, failures: Mutex::new(failures) }
     }
 
     /// Every machine that was ever started on a partition that was opened, by name.
@@ -95,9 +99,23 @@ impl WholeDatabase {
         self.opened[0].now()
     }
 
+    /// The number of partitions, also of those that could not be opened; 1 without partitions, or if one was selected.
+    pub fn number(&self) -> usize {
+        self.wanted
+    }
+
     /// The partitions that were opened, by number.
     pub fn opened(&self) -> &[Admin] {
         &self.opened
+    }
+
+    /// The opened partition with this number; the only database without a number.
+    ///
+    /// # Panics
+    ///
+    /// If it was not opened. A row that was read is of a partition that was.
+    pub fn partition(&self, number: Option<u32>) -> &Admin {
+        self.opened.iter().find(|admin| number_of(admin) == number).expect("a row is of a partition that was opened")
     }
 
     /// The partitions that could not be opened or read, by number, each with its error. The next reads try again those that are open.
@@ -114,9 +132,10 @@ impl WholeDatabase {
     /// can.
     pub(super) async fn read<T>(&self, read: impl AsyncFn(&Admin) -> Result<T, Error>) -> Result<Vec<Located<T>>, Error> {
         let failed: Vec<u32> = self.failures.lock().unwrap_or_else(PoisonError::into_inner).keys().copied().collect();
-        let number = |admin: &Admin| admin.partition().map(|partition| partition.number());
-        let there = self.opened.iter().filter(|admin| number(admin).is_none_or(|number| !failed.contains(&number)));
-        let results = join_all(there.map(async |admin| (number(admin), read(admin).await))).await;
+        let there = self.opened.iter().filter(|admin| number_of(admin).is_none_or(|number| !failed.contains(&number)));
+        let read = &read;
+        // Boxed for the same reason as in `open`.
+        let results = join_all(there.map(|admin| Box::pin(async move { (number_of(admin), read(admin).await) }))).await;
         let (mut rows, mut last) = (Vec::with_capacity(results.len()), None);
         for (partition, result) in results {
             match (partition, result) {
@@ -133,11 +152,17 @@ impl WholeDatabase {
             None => Ok(rows),
         }
     }
+}
 
-    /// Closes the connections if they were opened for this value, and leaves those of a program open.
-    pub async fn close_if_own(&self) {
-        join_all(self.opened.iter().map(Admin::close_if_own)).await;
-    }
+/// The rows of all partitions, each with the number of its partition.
+pub(super) fn flat<T>(each: Vec<Located<Vec<T>>>) -> Vec<Located<T>> {
+    let of_one = |Located { partition, row: rows }: Located<Vec<T>>| rows.into_iter().map(move |row| Located { partition, row });
+    each.into_iter().flat_map(of_one).collect()
+}
+
+/// The number of the partition; `None` for a database without partitions.
+fn number_of(admin: &Admin) -> Option<u32> {
+    admin.partition().map(|partition| partition.number())
 }
 
 /// The machines of all partitions, by name. Of several definitions, the one that was started last counts.
