@@ -78,6 +78,7 @@ async fn show(session: &mut Session<'_, '_>, database: &WholeDatabase, ls: Ls) -
 }
 
 /// A page of the instances of all requested machines.
+#[derive(Default)]
 struct Page {
     instances: Vec<Located<InstanceView>>,
     /// Those of which a value does not decode, with their machines.
@@ -97,7 +98,7 @@ async fn page(database: &WholeDatabase, ls: &Ls) -> Result<Page, Problem> {
         Some((machine, key)) => Some(database.instance_id(machine, key).await?),
         None => None,
     };
-    let (mut instances, mut unreadable): (Vec<Located<InstanceView>>, Vec<(String, Located<Unreadable>)>) = Default::default();
+    let mut page = Page::default();
     for known in searched(database, ls)? {
         let machine = known.machine.name.as_str();
         let after = match &after {
@@ -105,7 +106,7 @@ async fn page(database: &WholeDatabase, ls: &Ls) -> Result<Page, Problem> {
             Some((there, after)) if machine == there => after.clone(),
             _ => None,
         };
-        let room = ls.limit.saturating_sub((instances.len() + unreadable.len()) as u32);
+        let room = ls.limit.saturating_sub((page.instances.len() + page.unreadable.len()) as u32);
         let screen = PageFilter {
             newest_first: !ls.oldest,
             parent,
@@ -116,19 +117,19 @@ async fn page(database: &WholeDatabase, ls: &Ls) -> Result<Page, Problem> {
         if room == 0 && (listed.next.is_some() || !listed.instances.is_empty() || !listed.unreadable.is_empty()) {
             // This machine from its beginning: all of those before are on this page.
             let next = Some(format!("{machine}:"));
-            return Ok(Page { instances, unreadable, next, was_cut: false });
+            return Ok(Page { next, ..page });
         }
-        instances.extend(listed.instances);
-        unreadable.extend(listed.unreadable.into_iter().map(|one| (machine.to_owned(), one)));
+        page.instances.extend(listed.instances);
+        page.unreadable.extend(listed.unreadable.into_iter().map(|one| (machine.to_owned(), one)));
         if let Some(next) = listed.next {
             let next = match next {
                 After::Instance(id) => format!("{machine}:{id}"),
                 After::Key(key) => format!("{machine}:{key}"),
             };
-            return Ok(Page { instances, unreadable, next: Some(next), was_cut: listed.was_cut });
+            return Ok(Page { next: Some(next), was_cut: listed.was_cut, ..page });
         }
     }
-    Ok(Page { instances, unreadable, next: None, was_cut: false })
+    Ok(page)
 }
 
 /// The requested machines. If none is named, those that have all search fields of the filter.
