@@ -38,11 +38,11 @@ async fn busy(bed: &TestBed) {
 /// Two databases with the same instances: one without partitions and one with.
 async fn both() -> [TestBed; 2] {
     let schedule = || Schedule::every("1h").name("hourly").send::<Order>(|due| (format!("s-{}", due.at()), Placed { cents: 1, fails: 0 }));
-    let beds = [orders().schedule(schedule()).postgres().await, orders().schedule(schedule()).partitions(PARTITIONS).await];
-    for bed in &beds {
+    let both = [orders().schedule(schedule()).postgres().await, orders().schedule(schedule()).partitions(PARTITIONS).await];
+    for bed in &both {
         busy(bed).await;
     }
-    beds
+    both
 }
 
 /// Removes what differs between two databases: ids, times of definitions, and the number of the partition.
