@@ -1,5 +1,6 @@
 //! Export and import between databases with and without partitions.
 
+use fsm::Schedule;
 use fsm::prelude::*;
 use fsm::testing::{TestBed, TestBedBuilder};
 use fsm_core::partition::partition_of;
@@ -114,7 +115,8 @@ async fn count(url: &str, query: &str) -> i64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_is_divided_and_joined_and_its_instances_go_on() {
     let (file, export) = (File::new(), File::new());
-    let source = bank().on(&file.url()).await;
+    let hourly = Schedule::every("1h").name("hourly").send::<Order>(|due| (format!("s-{}", due.at()), Placed { cents: 1, fails: 0 }));
+    let source = bank().schedule(hourly).on(&file.url()).await;
     let (banks, accounts) = (one_in_each("bank"), one_in_each("account"));
     three(&source).await;
     for (n, account) in (0..).zip(&accounts) {
@@ -139,6 +141,8 @@ async fn a_database_is_divided_and_joined_and_its_instances_go_on() {
     assert_eq!(rows(&target, target.url()).await, rows(&source, &file.url()).await);
     says(&target, target.url(), &["partitions", "check"], 0, "").await;
     healthy(&target).await;
+    let schedules: Value = serde_json::from_str(&on(&target, target.url(), &["schedules", "--json"]).await.out).unwrap();
+    assert_eq!(schedules["schedules"][0]["partition"], json!(partition_of("hourly", PARTITIONS)));
     let schema = |partition: u32| format!("fsm_{partition:04}");
     // Partition 0 is in the database of the directory.
     let elsewhere = count(target.url(), &format!("select count(*) from {}.fsm_partition_outbox where partition = 1", schema(0))).await;

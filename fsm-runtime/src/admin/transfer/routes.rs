@@ -221,3 +221,123 @@ fn no_limits(says: &str) -> Error {
 fn number_of_table(name: &str) -> usize {
     (0..TABLES).find(|table| transfer::name(*table) == name).expect("there is a table of this name")
 }
+
+#[cfg(test)]
+mod tests {
+    use fsm_store::transfer::Kind;
+
+    use super::*;
+
+    const PARTITIONS: u32 = 4;
+
+    fn text(text: &str) -> Field {
+        Field::Text(Some(text.to_owned()))
+    }
+
+    fn id(number: u128) -> Field {
+        Field::Id(Some(Uuid::from_u128(number)))
+    }
+
+    /// A row of the table with these values, and nulls in all other columns.
+    fn row(table: &str, values: &[(&str, Field)]) -> (usize, Vec<Field>) {
+        let table = number_of_table(table);
+        let null = |kind| match kind {
+            Kind::Id => Field::Id(None),
+            Kind::Number => Field::Number(None),
+            Kind::Text => Field::Text(None),
+            Kind::Bytes => Field::Bytes(None),
+            Kind::Flag => Field::Flag(false),
+        };
+        let value = |(name, kind): (&str, Kind)| {
+            values.iter().find(|(column, _)| *column == name).map_or_else(|| null(kind), |(_, value)| value.clone())
+        };
+        (table, transfer::columns(table).into_iter().map(value).collect())
+    }
+
+    fn routed(routes: &mut Routes, (table, row): (usize, Vec<Field>)) -> Routed {
+        routes.route(table, row).unwrap_or_else(|misfit| panic!("{misfit:?}"))
+    }
+
+    /// Routes with one instance in each partition; the id of each is the number of its partition.
+    fn with_one_in_each() -> (Routes, Vec<String>) {
+        let (mut routes, key) = (Routes::new(PARTITIONS), |n: u32| format!("o-{n}"));
+        let keys: Vec<_> =
+            (0..PARTITIONS).map(|home| (0..).map(key).find(|key| partition_of(key, PARTITIONS) == home).expect("there is one")).collect();
+        for (number, key) in (0..).zip(&keys) {
+            let instance = row("instances", &[("instance_id", id(number)), ("machine", text("order")), ("key", text(key))]);
+            let home = u32::try_from(number).expect("it is small");
+            assert_eq!(routed(&mut routes, instance).to, Destination::Partition(home));
+        }
+        (routes, keys)
+    }
+
+    #[test]
+    fn the_rows_of_each_table_have_a_destination() {
+        let (mut routes, keys) = with_one_in_each();
+        for table in 0..TABLES {
+            let name = transfer::name(table);
+            let values = [("instance_id", id(2)), ("parent", id(2)), ("sender", id(2)), ("key", text(&keys[3])), ("name", text(&keys[2]))];
+            // The parent of an instance is in the same partition, and here it is its own.
+            let values = if name == "instances" { [("key", text(&keys[2]))].into_iter().chain(values).collect() } else { values.to_vec() };
+            let expected = match name {
+                "machines" => Destination::Everywhere,
+                "limits" | "limit_values" => Destination::Nowhere,
+                _ => Destination::Partition(2),
+            };
+            assert_eq!(routed(&mut routes, row(name, &values)).to, expected, "{name}");
+        }
+        let stranger = row("timers", &[("instance_id", id(99))]);
+        assert_eq!(routed(&mut routes, stranger).to, Destination::Unknown);
+    }
+
+    #[test]
+    fn a_waiting_event_is_in_the_outbox_of_its_sender_and_the_first_of_a_line_has_a_time() {
+        let (mut routes, keys) = with_one_in_each();
+        let at = |us| Field::Number(Some(us));
+        let event = |sender, created_at, due_at| {
+            row(
+                "outbox",
+                &[
+                    ("sender", id(sender)),
+                    ("machine", text("order")),
+                    ("key", text(&keys[1])),
+                    ("created_at", at(created_at)),
+                    ("due_at", due_at),
+                ],
+            )
+        };
+        let time = |routed: &Routed| field_of(routed.table, &routed.row, "due_at").cloned();
+        let elsewhere = routed(&mut routes, event(0, 5, at(50)));
+        assert_eq!((transfer::name(elsewhere.table), elsewhere.to), ("partition_outbox", Destination::Partition(0)));
+        assert_eq!((field_of(elsewhere.table, &elsewhere.row, "partition"), time(&elsewhere)), (Some(&at(1)), Some(at(5))));
+        let first = routed(&mut routes, event(1, 6, Field::Number(None)));
+        assert_eq!((transfer::name(first.table), first.to, time(&first)), ("outbox", Destination::Partition(1), Some(at(6))));
+        let second = routed(&mut routes, event(1, 7, Field::Number(None)));
+        assert_eq!((second.to, time(&second)), (Destination::Partition(1), Some(Field::Number(None))));
+    }
+
+    #[test]
+    fn an_event_between_partitions_goes_to_the_new_number_and_stays_with_its_sender() {
+        let (mut routes, keys) = with_one_in_each();
+        let event = |sender, key: &str, deliver_at| {
+            let values = [
+                ("partition", Field::Number(Some(9))),
+                ("sender", id(sender)),
+                ("machine", text("order")),
+                ("key", text(key)),
+                ("deliver_at", deliver_at),
+            ];
+            row("partition_outbox", &values)
+        };
+        let (now, later) = (Field::Number(None), Field::Number(Some(7)));
+        // The last sender is a schedule.
+        for (sender, to) in [(0, 0), (3, 3), (u128::MAX, 1)] {
+            let routed = routed(&mut routes, event(sender, &keys[1], now.clone()));
+            let there = field_of(routed.table, &routed.row, "partition");
+            assert_eq!((routed.to, there), (Destination::Partition(to), Some(&Field::Number(Some(1)))), "{sender}");
+        }
+        assert_eq!(routed(&mut routes, event(1, &keys[1], later)).to, Destination::Partition(1));
+        let (table, together) = event(1, &keys[1], now);
+        assert!(matches!(routes.route(table, together), Err(Misfit::Error(error)) if error.is_input()));
+    }
+}
