@@ -32,7 +32,8 @@ pub struct Args {
     /// `postgres://…`, `sqlite://…` or the path of a SQLite file [default: fsm.db]
     #[arg(long, short = 'd', global = true, env = "DATABASE_URL", hide_env_values = true, value_name = "URL|FILE")]
     pub database: Option<String>,
-    /// Use this partition of a database with partitions. Commands about one instance find its partition by the key
+    /// Use only this partition of a database with partitions. Without it, lists are of all partitions, and the key of an instance determines its
+    /// partition
     #[arg(long, global = true, value_name = "N")]
     pub partition: Option<u32>,
     /// Hide the values of these JSON fields in all payloads and records
@@ -108,9 +109,12 @@ pub enum Command {
     /// Create, list or check the partitions of a PostgreSQL database
     #[command(subcommand)]
     Partitions(Partitions),
-    /// Write all rows of one machine, or of all, as lines of JSON
+    /// Write all rows of one machine, or of all, as lines of JSON; of a database with partitions, those of all partitions
     Export(Export),
-    /// Read the output of `fsm export` into a database that has no instances of its machines
+    /// Read the output of `fsm export` into a database that has no instances of its machines.
+    ///
+    /// In a database with partitions, the key of each instance determines its partition. All rows are in one commit, or in one for each partition,
+    /// which follow each other after the last line. If one of those fails, repeat the command: partitions that have their rows are left as they are.
     Import(Import),
     /// Print a completion script for a shell
     Completions {

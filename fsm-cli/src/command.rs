@@ -53,8 +53,13 @@ pub async fn run(args: Args, mut opening: Opening, stage: &mut Stage<'_>) -> Res
     if let Some(number) = args.partition {
         opening = opening.partition(number);
     }
-    let mut session = Session { stage, opening, partition: args.partition, is_json: args.json };
-    match args.command {
+    let session = Session { stage, opening, partition: args.partition, is_json: args.json };
+    // Boxed: the type of the whole future would be too deep for the compiler.
+    Box::pin(dispatch(session, args.command)).await
+}
+
+async fn dispatch(mut session: Session<'_, '_>, command: Command) -> Result<(), Problem> {
+    match command {
         Command::Machines => machines::run(&mut session).await,
         Command::Ls(ls) => ls::run(&mut session, ls).await,
         Command::Show(show) => show::run(&mut session, &show).await,

@@ -5,12 +5,14 @@ pub mod checkup;
 pub mod groups;
 pub mod limits;
 pub mod look;
+pub mod merged;
 mod opening;
 #[cfg(feature = "postgres")]
 pub mod partition_move;
 pub mod partitions;
 pub mod schedules;
 pub mod transfer;
+pub mod whole;
 
 use std::sync::Arc;
 
@@ -68,6 +70,16 @@ impl Definition {
             definitions: 0,
             states,
         }
+    }
+
+    /// The definition of this name among all of the database `place`. The text of an `is_not_found` error lists them.
+    fn find<'d>(all: &'d [Definition], name: &str, place: &str) -> Result<&'d Definition, Error> {
+        all.iter().find(|known| known.machine.name == name).ok_or_else(|| {
+            let names: Vec<_> = all.iter().map(|known| format!("`{}`", known.machine.name.escape_debug())).collect();
+            let has =
+                if names.is_empty() { "no machine was ever started on it".to_owned() } else { format!("it has {}", names.join(", ")) };
+            Error::other(ErrorKind::NotFound, format!("{place} has no machine `{}`; {has}", name.escape_debug()))
+        })
     }
 }
 
@@ -162,12 +174,7 @@ impl Admin {
 
     /// The machine of this name. The text of an `is_not_found` error lists the known machines.
     pub fn machine(&self, name: &str) -> Result<&Definition, Error> {
-        self.machines.iter().find(|known| known.machine.name == name).ok_or_else(|| {
-            let names: Vec<_> = self.machines.iter().map(|known| format!("`{}`", known.machine.name.escape_debug())).collect();
-            let has =
-                if names.is_empty() { "no machine was ever started on it".to_owned() } else { format!("it has {}", names.join(", ")) };
-            Error::other(ErrorKind::NotFound, format!("{} has no machine `{}`; {has}", self.place(), name.escape_debug()))
-        })
+        Definition::find(&self.machines, name, self.place())
     }
 
     /// An operator's act on one instance. It is carried out when the request is awaited.

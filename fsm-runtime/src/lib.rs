@@ -44,6 +44,7 @@ mod observer;
 mod outage;
 mod outbox;
 mod partition_outbox;
+mod partition_pages;
 mod priority_shares;
 #[doc(hidden)]
 pub mod private;

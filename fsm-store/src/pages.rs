@@ -291,6 +291,11 @@ impl PageFilter {
         !self.search.is_empty() || (self.key_prefix.is_some() && self.parent.is_none())
     }
 
+    /// The position of an instance in the order of the page.
+    pub fn position(&self, instance: InstanceId, key: &str) -> After {
+        if self.is_by_key() { After::Key(key.to_owned()) } else { After::Instance(instance) }
+    }
+
     /// True if a condition has no index, so that rows may be read and left out.
     fn is_picky(&self) -> bool {
         let is_of_an_index = self.paused == Some(true) && self.status.is_none();

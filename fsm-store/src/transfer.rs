@@ -68,6 +68,12 @@ pub fn columns(table: usize) -> Vec<(&'static str, Kind)> {
         .collect()
 }
 
+/// The place of a column among the columns of a table.
+pub fn position(table: usize, column: &str) -> Option<usize> {
+    let mut columns = sql::TABLES[table].insert.columns.split(", ");
+    columns.position(|one| one.split_once(' ').is_some_and(|(name, _)| name == column))
+}
+
 /// The position of a reader in a table.
 #[derive(Debug, Clone)]
 pub struct Place(Vec<Field>);
@@ -170,8 +176,7 @@ pub async fn log(conn: &mut Conn<'_>, table: usize, rows: &[Vec<Field>]) -> Resu
     if name(table) != "instances" {
         return Ok(());
     }
-    let columns = columns(table);
-    let at = |wanted: &str| columns.iter().position(|(name, _)| *name == wanted).expect("an instance has this column");
+    let at = |wanted: &str| position(table, wanted).expect("an instance has this column");
     let (instance, state, worker) = (at("instance_id"), at("attempt_state"), at("worker"));
     let mut begun: HashMap<Uuid, Vec<Uuid>> = HashMap::new();
     for row in rows.iter().filter(|row| row[state] == Field::Text(Some("executing".to_owned()))) {
@@ -205,8 +210,14 @@ pub async fn lock(conn: &mut Conn<'_>) -> Result<()> {
 
 /// True if the machine has an instance.
 pub async fn has_instances(conn: &mut Conn<'_>, machine: &str) -> Result<bool> {
-    let rows = conn.rows(&sql::COUNT_UP_TO, &values![machine, 1_i64]).await?;
-    Ok(rows.first().map(|row| row.get::<i64>(0)).transpose()?.unwrap_or(0) > 0)
+    has_more_instances(conn, machine, 0).await
+}
+
+/// True if the machine has more instances than this.
+pub async fn has_more_instances(conn: &mut Conn<'_>, machine: &str, number: u64) -> Result<bool> {
+    let number = i64::try_from(number).unwrap_or(i64::MAX - 1);
+    let rows = conn.rows(&sql::COUNT_UP_TO, &values![machine, number + 1]).await?;
+    Ok(rows.first().map(|row| row.get::<i64>(0)).transpose()?.unwrap_or(0) > number)
 }
 
 fn value(field: &Field) -> Value<'_> {

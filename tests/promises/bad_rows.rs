@@ -7,7 +7,9 @@ use fsm::prelude::*;
 use fsm::testing::TestBed;
 use fsm::{Error, ErrorKind, Handle};
 use fsm_runtime::admin::checkup::Finding;
-use fsm_runtime::admin::{Admin, Opening, transfer};
+use fsm_runtime::admin::transfer::import::import;
+use fsm_runtime::admin::whole::WholeDatabase;
+use fsm_runtime::admin::{Admin, Opening};
 use fsm_store::pages::PageFilter;
 
 use crate::durable::{Load, Ship, stalling};
@@ -78,7 +80,8 @@ async fn an_export_names_a_row_that_cannot_be_read_and_has_all_others() {
     }
     bed.run_until_idle().await;
     run(&bed, "update fsm_instances set error = cast(x'ff' as text) where key = 'p-1'").await;
-    let mut export = admin(&bed).await.export(Some("payment")).await.unwrap();
+    let database = WholeDatabase::open(Opening::inside(&bed)).await.unwrap();
+    let mut export = database.export(Some("payment")).await.unwrap();
     let mut lines = Vec::new();
     while let Some(some) = export.next().await.unwrap() {
         lines.extend(some);
@@ -89,7 +92,7 @@ async fn an_export_names_a_row_that_cannot_be_read_and_has_all_others() {
     assert_eq!(lines.iter().filter(|line| line.contains("\"key\":\"p-")).count(), 2, "the other instances are there");
     drop(export);
 
-    let mut import = transfer::import(&Opening::to_act(other.url("fsm.db"))).await.unwrap();
+    let mut import = import(&Opening::to_act(other.url("fsm.db"))).await.unwrap();
     for line in &lines {
         import.line(line).await.unwrap();
     }

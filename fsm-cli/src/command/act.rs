@@ -3,7 +3,7 @@
 use std::future::IntoFuture;
 
 use fsm_core::decide::operate::Act;
-use fsm_runtime::admin::Admin;
+use fsm_runtime::admin::whole::{Located, WholeDatabase};
 use fsm_runtime::error::Error;
 use fsm_runtime::handle::operate::OperateRequest;
 use serde_json::json;
@@ -22,28 +22,35 @@ const TOGETHER: u32 = 200;
 const SHOWN: usize = 10;
 
 pub(super) async fn run(session: &mut Session<'_, '_>, act: Act, acting: Acting) -> Result<(), Problem> {
-    let admin = match &acting.key {
-        Some(key) if acting.dry_run => session.to_read_key(key).await?,
-        Some(key) => session.to_act_on_key(key).await?,
-        None if acting.dry_run => session.to_read().await?,
-        None => session.to_act().await?,
-    };
-    admin.machine(&acting.machine)?;
+    let opening = acting.key.iter().fold(session.opening.clone(), |opening, key| opening.of_key(key));
+    let database = WholeDatabase::open(if acting.dry_run { opening } else { opening.acting() }).await?;
+    let done = operate(session, &database, act, acting).await;
+    let checked = session.check_partitions(&database);
+    done.and(checked)
+}
+
+async fn operate(session: &mut Session<'_, '_>, database: &WholeDatabase, act: Act, acting: Acting) -> Result<(), Problem> {
+    database.machine(&acting.machine)?;
     let keys = match &acting.key {
         Some(_) if acting.wanted.is_some() => return Err(Problem::Usage("give a key or a filter, not both".into())),
-        Some(key) => vec![admin.details(&acting.machine, key).await?.seen.row.key],
+        Some(key) => {
+            // The partition of the key alone is open.
+            let admin = &database.opened()[0];
+            let row = admin.details(&acting.machine, key).await?.seen.row.key;
+            vec![Located { partition: admin.partition().map(|partition| partition.number()), row }]
+        }
         None if !acting.wanted.is_some() => {
             let filters = "`--key`, `--where`, `--state`, `--status`, `--error`, `--retrying`, `--older` or `--paused`";
             return Err(Problem::Usage(format!("give the key of an instance, or say which ones by {filters}")));
         }
         None => {
-            ls::check_state(&admin, Some(&acting.machine), &acting.wanted)?;
-            matching(&admin, &acting).await?
+            ls::check_state(database, Some(&acting.machine), &acting.wanted)?;
+            matching(database, &acting).await?
         }
     };
     let (word, done_word) = words(&act);
     if acting.dry_run {
-        let outcomes = keys.into_iter().map(|key| (key, None)).collect();
+        let outcomes = keys.into_iter().map(|located| (located.row, None)).collect();
         return report(session, &acting, word, &format!("would be {done_word}"), outcomes);
     }
     if keys.is_empty() {
@@ -51,19 +58,19 @@ pub(super) async fn run(session: &mut Session<'_, '_>, act: Act, acting: Acting)
         return report(session, &acting, word, done_word, Vec::new());
     }
     if acting.key.is_none() && !acting.yes {
-        let some: Vec<_> = keys.iter().take(SHOWN).map(|key| format!("`{key}`")).collect();
+        let some: Vec<_> = keys.iter().take(SHOWN).map(|located| format!("`{}`", located.row)).collect();
         let more = if keys.len() > SHOWN { ", …" } else { "" };
         let question = format!("{word} {} instances of `{}`: {}{more}.", keys.len(), acting.machine, some.join(", "));
         session.stage.confirm(&question, &keys.len().to_string())?;
     }
     let actor = acting.actor.clone().or_else(|| session.stage.actor.clone());
-    let operate = |key: &str| {
-        let operating = admin.operate(&acting.machine, key, act.clone());
+    let operate = |located: &Located<String>| {
+        let operating = database.partition(located.partition).operate(&acting.machine, &located.row, act.clone());
         let operating = actor.iter().fold(operating, |operating, actor| operating.actor(actor));
         acting.reason.iter().fold(operating, |operating, reason| operating.reason(reason))
     };
-    if let Some(key) = &acting.key {
-        operate(key).await?;
+    if let (Some(key), [located]) = (&acting.key, keys.as_slice()) {
+        operate(located).await?;
         return report(session, &acting, word, done_word, vec![(key.clone(), None)]);
     }
     let outcomes = carry_out(session, &keys, operate).await?;
@@ -71,13 +78,13 @@ pub(super) async fn run(session: &mut Session<'_, '_>, act: Act, acting: Acting)
 }
 
 /// The keys of all instances that match the filter now.
-async fn matching(admin: &Admin, acting: &Acting) -> Result<Vec<String>, Problem> {
+async fn matching(database: &WholeDatabase, acting: &Acting) -> Result<Vec<Located<String>>, Problem> {
     let (mut keys, mut after) = (Vec::new(), None);
     loop {
-        let listed = admin.page(&acting.machine, &ls::filter(&acting.wanted, after, TOGETHER, admin.now())).await?;
-        keys.extend(listed.instances.into_iter().map(|seen| seen.row.key));
+        let listed = database.page(&acting.machine, &ls::filter(&acting.wanted, after, TOGETHER, database.now())).await?;
+        keys.extend(listed.instances.into_iter().map(|seen| Located { partition: seen.partition, row: seen.row.row.key }));
         // Acted on all the same: the act does not need the value that does not decode.
-        keys.extend(listed.unreadable.into_iter().map(|one| one.key));
+        keys.extend(listed.unreadable.into_iter().map(|one| Located { partition: one.partition, row: one.row.key }));
         after = listed.next;
         if after.is_none() {
             return Ok(keys);
@@ -89,8 +96,8 @@ async fn matching(admin: &Admin, acting: &Acting) -> Result<Vec<String>, Problem
 /// many acts were carried out.
 async fn carry_out(
     session: &mut Session<'_, '_>,
-    keys: &[String],
-    operate: impl Fn(&str) -> OperateRequest,
+    keys: &[Located<String>],
+    operate: impl Fn(&Located<String>) -> OperateRequest,
 ) -> Result<Vec<(String, Option<String>)>, Problem> {
     let mut outcomes = Vec::with_capacity(keys.len());
     let progress = Progress::of(session.stage, Some(keys.len() as u64), "instances");
@@ -104,11 +111,11 @@ async fn carry_out(
         ended.sort_by_key(|(place, _)| *place);
         for (place, ended) in ended {
             match ended {
-                Ok(()) => outcomes.push((some[place].clone(), None)),
+                Ok(()) => outcomes.push((some[place].row.clone(), None)),
                 Err(error) if error.is_database() => {
                     return Err(Problem::Database(format!("{error}; {} of {} instances had their turn", outcomes.len(), keys.len())));
                 }
-                Err(error) => outcomes.push((some[place].clone(), Some(error.to_string()))),
+                Err(error) => outcomes.push((some[place].row.clone(), Some(error.to_string()))),
             }
         }
         progress.at(outcomes.len() as u64);

@@ -1,28 +1,34 @@
 //! `fsm due`: lists the attempts and timers that are due next.
 
 use fsm_core::limit;
+use fsm_runtime::admin::whole::{Located, WholeDatabase};
 use fsm_store::overview::ToCome;
 use serde_json::json;
 
 use super::liveness::Liveness;
-use super::session::{Session, selected};
+use super::session::{Session, located};
 use crate::args::Few;
 use crate::problem::Problem;
 use crate::table::{Cell, OPEN, Table};
 
 pub(super) async fn run(session: &mut Session<'_, '_>, few: Few) -> Result<(), Problem> {
-    let admin = session.to_read().await?;
+    let database = session.to_read_all().await?;
+    show(session, &database, few).await?;
+    session.check_partitions(&database)
+}
+
+async fn show(session: &mut Session<'_, '_>, database: &WholeDatabase, few: Few) -> Result<(), Problem> {
     let mut coming = Vec::new();
-    for known in selected(&admin, few.machine.as_deref())? {
-        coming.extend(admin.to_come(&known.machine.name, few.limit).await?);
+    for known in database.selected(few.machine.as_deref())? {
+        coming.extend(database.to_come(&known.machine.name, few.limit).await?);
     }
-    coming.sort_by_key(|coming| coming.at);
+    coming.sort_by_key(|located| located.row.at);
     coming.truncate(few.limit as usize);
-    let alive = Liveness::of(&admin).await?.alive();
+    let alive = Liveness::of_all(database).await?.alive();
     if session.is_json {
         let due: Vec<_> = coming
             .iter()
-            .map(|coming| {
+            .map(|Located { partition, row: coming }| {
                 let (kind, what) = match &coming.what {
                     ToCome::Attempt { verb, event, number, max_attempts, limit } => {
                         let (limit, value) = limit.as_deref().map(limit::parts).unzip();
@@ -36,14 +42,15 @@ pub(super) async fn run(session: &mut Session<'_, '_>, few: Few) -> Result<(), P
                     ToCome::Event { state: Some(state), event } => ("timer", json!({ "state": state, "event": event })),
                     ToCome::Event { state: None, event } => ("event", json!({ "event": event })),
                 };
-                json!({ "at": coming.at.to_string(), "machine": coming.machine, "key": coming.key, "kind": kind, "what": what })
+                let told = json!({ "at": coming.at.to_string(), "machine": coming.machine, "key": coming.key, "kind": kind, "what": what });
+                located(*partition, told)
             })
             .collect();
         return session.stage.json(&json!({ "due": due, "workers_alive": alive }));
     }
-    let now = admin.now();
+    let now = database.now();
     let mut table = Table::new(&["AT", "MACHINE", "KEY", "WHAT"]);
-    for coming in &coming {
+    for Located { row: coming, .. } in &coming {
         let what = match &coming.what {
             ToCome::Attempt { verb, number, max_attempts, limit, .. } => {
                 let of = max_attempts.map_or_else(String::new, |most| format!(" of {most}"));

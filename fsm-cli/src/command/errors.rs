@@ -1,10 +1,11 @@
 //! `fsm errors`: instances in error and those that are being retried, grouped by verb and by the common part of their errors.
 
 use fsm_runtime::admin::groups::{ErrorGroup, ErrorGroups};
+use fsm_runtime::admin::whole::{Located, WholeDatabase};
 use fsm_store::outbox::FullInbox;
 use serde_json::json;
 
-use super::session::{Session, selected};
+use super::session::{Session, located};
 use crate::args::Errors;
 use crate::problem::Problem;
 use crate::table::{BAD, Cell, OPEN, Table};
@@ -23,21 +24,26 @@ fn word(group: &ErrorGroup) -> &'static str {
 }
 
 pub(super) async fn run(session: &mut Session<'_, '_>, wanted: &Errors) -> Result<(), Problem> {
-    let admin = session.to_read().await?;
+    let database = session.to_read_all().await?;
+    show(session, &database, wanted).await?;
+    session.check_partitions(&database)
+}
+
+async fn show(session: &mut Session<'_, '_>, database: &WholeDatabase, wanted: &Errors) -> Result<(), Problem> {
     let (most, look_at) = if wanted.all { (usize::MAX, u32::MAX) } else { (MOST, MOST_LOOKED_AT) };
-    let ErrorGroups { groups, more_in } = admin.error_groups(wanted.machine.as_deref(), most, look_at).await?;
+    let ErrorGroups { groups, more_in } = database.error_groups(wanted.machine.as_deref(), most, look_at).await?;
     let mut full_inboxes = Vec::new();
-    for known in selected(&admin, wanted.machine.as_deref())? {
+    for known in database.selected(wanted.machine.as_deref())? {
         let machine = known.machine.name.as_str();
-        full_inboxes.extend(admin.full_inboxes(machine, MOST_FULL).await?.into_iter().map(|full| (machine, full)));
+        full_inboxes.extend(database.full_inboxes(machine, MOST_FULL).await?.into_iter().map(|full| (machine, full)));
     }
     if session.is_json {
         let shown: Vec<_> = groups.iter().map(as_json).collect();
-        let full: Vec<_> = full_inboxes.iter().map(|(machine, one)| with_machine(machine, full(one))).collect();
+        let full: Vec<_> = full_inboxes.iter().map(|(machine, one)| told(machine, one)).collect();
         let all = json!({ "errors": shown, "full_inboxes": full, "grouped_up_to": (!wanted.all).then_some(MOST), "more_in": more_in });
         return session.stage.json(&all);
     }
-    let now = admin.now();
+    let now = database.now();
     let mut table = Table::new(&["COUNT", "STATUS", "MACHINE", "VERB", "ERROR", "FIRST", "LAST", "NEXT", "EXAMPLE"]);
     for group in &groups {
         table.row([
@@ -56,7 +62,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>, wanted: &Errors) -> Resul
     if table.is_empty() {
         session.stage.say("no instance is in error or being retried");
     }
-    for (machine, one) in full_inboxes {
+    for (machine, Located { row: one, .. }) in full_inboxes {
         let key = one.key.escape_debug();
         session.stage.say(&format!(
             "the inbox of `{machine}` `{key}` is full with {} events: {} wait in the outbox since {}",
@@ -84,9 +90,10 @@ pub(super) fn full(full: &FullInbox) -> serde_json::Value {
     })
 }
 
-fn with_machine(machine: &str, mut json: serde_json::Value) -> serde_json::Value {
-    json["machine"] = json!(machine);
-    json
+fn told(machine: &str, Located { partition, row }: &Located<FullInbox>) -> serde_json::Value {
+    let mut told = located(*partition, full(row));
+    told["machine"] = json!(machine);
+    told
 }
 
 fn as_json(group: &ErrorGroup) -> serde_json::Value {

@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use fsm_runtime::admin::Admin;
+use fsm_runtime::admin::whole::WholeDatabase;
 
 use super::session::Session;
 use crate::args::Export;
@@ -14,19 +14,20 @@ use crate::progress::Progress;
 use crate::stage::Stage;
 
 pub(super) async fn run(session: &mut Session<'_, '_>, export: &Export) -> Result<(), Problem> {
-    let admin = session.to_read().await?;
-    if let Some((count, until)) = admin.alive().await?.filter(|_| !export.live) {
+    let database = session.to_read_all().await?;
+    database.check_complete()?;
+    if let Some((count, until)) = database.alive().await?.filter(|_| !export.live) {
         let remedy = "stop them first, or the same instances go on here and where this is imported; --live exports all the same";
-        return Err(Problem::Refused(format!("{count} processes work on {}, with leases until {until}: {remedy}", admin.place())));
+        return Err(Problem::Refused(format!("{count} processes work on {}, with leases until {until}: {remedy}", place(&database))));
     }
     let mut out = Output::of(export.output.as_deref(), session.stage.width.is_some())?;
     let all = match export.machine {
-        None => admin.rows_about().await?,
+        None => database.rows_about().await?,
         Some(_) => None,
     };
-    let Written { rows, executing, unreadable } = write(&admin, export, all, &mut out, session.stage).await?;
+    let Written { rows, executing, unreadable } = write(&database, export, all, &mut out, session.stage).await?;
     out.finish(session.stage)?;
-    session.stage.say(&format!("{rows} rows of {} were exported", admin.place()));
+    session.stage.say(&format!("{rows} rows of {} were exported", place(&database)));
     if executing > 0 {
         session.stage.say(&format!("{executing} attempts among them were executing: where this is imported they count as lost"));
     }
@@ -38,6 +39,14 @@ pub(super) async fn run(session: &mut Session<'_, '_>, export: &Export) -> Resul
     }
 }
 
+/// The name of the database in messages: that of its first partition, with the number of all.
+fn place(database: &WholeDatabase) -> String {
+    match database.opened() {
+        [one] => one.place().to_owned(),
+        several => format!("the {} partitions, of which {} is the first,", several.len(), several[0].place()),
+    }
+}
+
 /// The number of rows in the export, and how many of them execute or could not be read.
 struct Written {
     rows: u64,
@@ -45,9 +54,15 @@ struct Written {
     unreadable: u64,
 }
 
-async fn write(admin: &Admin, export: &Export, all: Option<u64>, out: &mut Output, stage: &mut Stage<'_>) -> Result<Written, Problem> {
+async fn write(
+    database: &WholeDatabase,
+    export: &Export,
+    all: Option<u64>,
+    out: &mut Output,
+    stage: &mut Stage<'_>,
+) -> Result<Written, Problem> {
     let progress = Progress::of(stage, all, "rows");
-    let mut rows = admin.export(export.machine.as_deref()).await?;
+    let mut rows = database.export(export.machine.as_deref()).await?;
     while let Some(lines) = rows.next().await? {
         lines.iter().try_for_each(|line| out.line(line, stage))?;
         progress.at(rows.rows());

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use fsm_core::diagram;
 use fsm_core::instance::Status;
+use fsm_runtime::admin::whole::WholeDatabase;
 use serde_json::json;
 
 use super::session::Session;
@@ -38,12 +39,17 @@ impl Count {
 }
 
 pub(super) async fn run(session: &mut Session<'_, '_>, graph: &Graph) -> Result<(), Problem> {
-    let admin = session.to_read().await?;
-    let machine = &admin.machine(&graph.machine)?.machine;
+    let database = session.to_read_all().await?;
+    show(session, &database, graph).await?;
+    session.check_partitions(&database)
+}
+
+async fn show(session: &mut Session<'_, '_>, database: &WholeDatabase, graph: &Graph) -> Result<(), Problem> {
+    let machine = &database.machine(&graph.machine)?.machine;
     let (counted, more) = match (graph.counts, graph.all) {
         (false, _) => (Vec::new(), Vec::new()),
-        (true, true) => (admin.counts(&graph.machine).await?, Vec::new()),
-        (true, false) => admin.newest_counts(&graph.machine, MOST).await?,
+        (true, true) => (database.counts(&graph.machine).await?, Vec::new()),
+        (true, false) => database.newest_counts(&graph.machine, MOST).await?,
     };
     let mut counts: BTreeMap<String, Count> = BTreeMap::new();
     for (status, state, count) in counted {

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use fsm_runtime::admin::transfer;
+use fsm_runtime::admin::transfer::import;
 use serde_json::json;
 
 use super::session::Session;
@@ -17,7 +17,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>, import: &Import) -> Resul
         Some("-") => None,
         _ => Some(opened(&import.file)?),
     };
-    let mut rows = transfer::import(&session.opening.clone().acting()).await?;
+    let mut rows = import::import(&session.opening.clone().acting()).await?;
     let (mut line, mut number) = (String::new(), 0_u64);
     let progress = Progress::of(session.stage, None, "rows");
     loop {
@@ -38,7 +38,13 @@ pub(super) async fn run(session: &mut Session<'_, '_>, import: &Import) -> Resul
     let imported = rows.finish().await?;
     drop(progress);
     if session.is_json {
-        let answer = json!({ "machines": imported.machines, "rows": imported.rows, "executing": imported.executing, "unreadable": imported.unreadable });
+        let answer = json!({
+            "machines": imported.machines,
+            "rows": imported.rows,
+            "executing": imported.executing,
+            "unreadable": imported.unreadable,
+            "there_already": imported.there_already,
+        });
         return session.stage.json(&answer);
     }
     let machines: Vec<_> = imported.machines.iter().map(|machine| format!("`{machine}`")).collect();
@@ -48,7 +54,13 @@ pub(super) async fn run(session: &mut Session<'_, '_>, import: &Import) -> Resul
         session.stage.say(&says);
     }
     if imported.unreadable > 0 {
-        session.stage.say(&format!("{} rows are not among them, for the export could not read them", imported.unreadable));
+        let says =
+            format!("{} rows are not among them: the export could not read them, or the instance that they belong to", imported.unreadable);
+        session.stage.say(&says);
+    }
+    if !imported.there_already.is_empty() {
+        let numbers: Vec<_> = imported.there_already.iter().map(u32::to_string).collect();
+        session.stage.say(&format!("the partitions {} had their rows already, and are as they were", numbers.join(", ")));
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use crate::table::{Cell, OPEN, Table};
 
 pub(super) async fn run(session: &mut Session<'_, '_>, act: Option<Limits>) -> Result<(), Problem> {
     let shown = match act {
-        None => session.to_read().await?.limits().await?,
+        None => session.to_read_all().await?.limits().await?,
         Some(Limits::Set(set)) => {
             let change = change(&set);
             if change == LimitChange::default() {

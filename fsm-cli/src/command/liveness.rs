@@ -2,17 +2,19 @@
 
 use fsm_core::call::AttemptState;
 use fsm_core::family::Family;
+use fsm_core::ids::SessionId;
 use fsm_core::time::Timestamp;
 use fsm_runtime::admin::Admin;
+use fsm_runtime::admin::whole::{Located, WholeDatabase};
 use fsm_runtime::handle::activity::{Activity, OpenCall};
 use fsm_runtime::handle::instance_view::InstanceView;
 use fsm_store::workers::Worker;
 
 use crate::problem::Problem;
 
-/// The workers of a database at one point in time.
+/// The workers of a database, or of all of its partitions, at one point in time.
 pub(super) struct Liveness {
-    workers: Vec<Worker>,
+    workers: Vec<Located<Worker>>,
     now: Timestamp,
 }
 
@@ -25,25 +27,36 @@ pub(super) struct Lapse {
 
 impl Liveness {
     pub(super) async fn of(admin: &Admin) -> Result<Liveness, Problem> {
-        Ok(Liveness { workers: admin.workers().await?, now: admin.now() })
+        let workers = admin.workers().await?.into_iter().map(|row| Located { partition: None, row }).collect();
+        Ok(Liveness { workers, now: admin.now() })
     }
 
-    /// The number of workers with a valid lease.
+    /// The workers of all partitions.
+    pub(super) async fn of_all(database: &WholeDatabase) -> Result<Liveness, Problem> {
+        Ok(Liveness { workers: database.workers().await?, now: database.now() })
+    }
+
+    /// The number of workers with a valid lease. Each has a session in each partition, so that the partition with most of them counts.
     pub(super) fn alive(&self) -> usize {
-        self.workers.iter().filter(|worker| worker.lease_until > self.now).count()
+        let alive = |located: &&Located<Worker>| located.row.lease_until > self.now;
+        let partitions = self.workers.chunk_by(|one, other| one.partition == other.partition);
+        partitions.map(|workers| workers.iter().filter(alive).count()).max().unwrap_or_default()
     }
 
     /// The expired lease of the worker that executes the call; `None` if the lease is valid or the call does not execute.
     pub(super) fn lapse(&self, call: &OpenCall) -> Option<Lapse> {
         let session = call.worker.filter(|_| call.state == AttemptState::Executing)?;
-        let worker = self.workers.iter().find(|worker| worker.session == session);
-        let at = worker.map(|worker| worker.lease_until);
+        let at = self.lease_of(session);
         at.is_none_or(|at| at <= self.now).then_some(Lapse { at })
     }
 
     /// The end of the lease of the worker that executes the call.
     pub(super) fn lease_until(&self, call: &OpenCall) -> Option<Timestamp> {
-        self.workers.iter().find(|worker| call.worker == Some(worker.session)).map(|worker| worker.lease_until)
+        self.lease_of(call.worker?)
+    }
+
+    fn lease_of(&self, session: SessionId) -> Option<Timestamp> {
+        self.workers.iter().find(|located| located.row.session == session).map(|located| located.row.lease_until)
     }
 
     /// A sentence about the activity of the instance. It says if there is no worker for it.

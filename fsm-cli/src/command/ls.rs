@@ -7,14 +7,15 @@ use fsm_core::ids::InstanceId;
 use fsm_core::instance::Status;
 use fsm_core::search::SearchField;
 use fsm_core::time::Timestamp;
-use fsm_runtime::admin::{Admin, Definition};
+use fsm_runtime::admin::Definition;
+use fsm_runtime::admin::whole::{Located, WholeDatabase};
 use fsm_runtime::handle::instance_view::InstanceView;
 use fsm_store::pages::{After, PageFilter, Unreadable};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::liveness::{Lapse, Liveness};
-use super::session::{Session, selected};
+use super::session::{Session, located};
 use crate::args::{Ls, Wanted};
 use crate::problem::Problem;
 use crate::stage::apart;
@@ -24,19 +25,26 @@ use crate::table::{BAD, Cell, FAINT, GOOD, OPEN, Table};
 const MOST_LOOKED_AT: u32 = 20_000;
 
 pub(super) async fn run(session: &mut Session<'_, '_>, ls: Ls) -> Result<(), Problem> {
-    let admin = session.to_read().await?;
-    check_state(&admin, ls.machine.as_deref(), &ls.wanted)?;
-    let Page { instances, unreadable, next, was_cut } = page(&admin, &ls).await?;
-    let now = admin.now();
-    let liveness = Liveness::of(&admin).await?;
+    let database = session.to_read_all().await?;
+    show(session, &database, ls).await?;
+    session.check_partitions(&database)
+}
+
+async fn show(session: &mut Session<'_, '_>, database: &WholeDatabase, ls: Ls) -> Result<(), Problem> {
+    check_state(database, ls.machine.as_deref(), &ls.wanted)?;
+    let Page { instances, unreadable, next, was_cut } = page(database, &ls).await?;
+    let now = database.now();
+    let liveness = Liveness::of_all(database).await?;
     if session.is_json {
-        let instances: Vec<_> = instances.iter().map(|seen| as_json(seen, &liveness)).collect();
-        let unreadable: Vec<_> =
-            unreadable.iter().map(|(machine, one)| json!({ "machine": machine, "key": one.key, "why": one.why })).collect();
+        let instances: Vec<_> = instances.iter().map(|one| located(one.partition, as_json(&one.row, &liveness))).collect();
+        let told = |(machine, Located { partition, row }): &(String, Located<Unreadable>)| {
+            located(*partition, json!({ "machine": machine, "key": row.key, "why": row.why }))
+        };
+        let unreadable: Vec<_> = unreadable.iter().map(told).collect();
         return session.stage.json(&json!({ "instances": instances, "unreadable": unreadable, "next": next, "was_cut": was_cut }));
     }
     let mut table = Table::new(&["MACHINE", "KEY", "STATE", "STATUS", "CHANGED", "ABOUT"]);
-    for seen in &instances {
+    for Located { row: seen, .. } in &instances {
         let row = &seen.row;
         table.row([
             Cell::from(&row.machine),
@@ -47,7 +55,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>, ls: Ls) -> Result<(), Pro
             Cell::from(about(seen, &liveness, session.stage.width.map(|_| now))),
         ]);
     }
-    for (machine, Unreadable { key, why }) in &unreadable {
+    for (machine, Located { row: Unreadable { key, why }, .. }) in &unreadable {
         table.row([
             Cell::from(machine),
             Cell::from(key),
@@ -70,10 +78,11 @@ pub(super) async fn run(session: &mut Session<'_, '_>, ls: Ls) -> Result<(), Pro
 }
 
 /// A page of the instances of all requested machines.
+#[derive(Default)]
 struct Page {
-    instances: Vec<InstanceView>,
+    instances: Vec<Located<InstanceView>>,
     /// Those of which a value does not decode, with their machines.
-    unreadable: Vec<(String, Unreadable)>,
+    unreadable: Vec<(String, Located<Unreadable>)>,
     /// The cursor of the next page.
     next: Option<String>,
     /// True if the page ended at the limit on instances examined.
@@ -81,51 +90,51 @@ struct Page {
 }
 
 /// Reads a page of the instances of all requested machines, one machine after the other.
-async fn page(admin: &Admin, ls: &Ls) -> Result<Page, Problem> {
+async fn page(database: &WholeDatabase, ls: &Ls) -> Result<Page, Problem> {
     // Children are listed in the order of their creation.
     let is_by_key = ls.parent.is_none() && ls.wanted.is_by_key();
     let after = ls.after.as_deref().map(|text| cursor(text, is_by_key)).transpose()?;
     let parent = match &ls.parent {
-        Some((machine, key)) => Some(admin.instance_id(machine, key).await?),
+        Some((machine, key)) => Some(database.instance_id(machine, key).await?),
         None => None,
     };
-    let (mut instances, mut unreadable): (Vec<InstanceView>, Vec<(String, Unreadable)>) = Default::default();
-    for known in searched(admin, ls)? {
+    let mut page = Page::default();
+    for known in searched(database, ls)? {
         let machine = known.machine.name.as_str();
         let after = match &after {
             Some((there, _)) if machine < there.as_str() => continue,
             Some((there, after)) if machine == there => after.clone(),
             _ => None,
         };
-        let room = ls.limit - (instances.len() + unreadable.len()) as u32;
+        let room = ls.limit.saturating_sub((page.instances.len() + page.unreadable.len()) as u32);
         let screen = PageFilter {
             newest_first: !ls.oldest,
             parent,
             look_at_most: (!ls.all).then_some(MOST_LOOKED_AT),
-            ..filter(&ls.wanted, after, room.max(1), admin.now())
+            ..filter(&ls.wanted, after, room.max(1), database.now())
         };
-        let listed = admin.page(machine, &screen).await?;
+        let listed = database.page(machine, &screen).await?;
         if room == 0 && (listed.next.is_some() || !listed.instances.is_empty() || !listed.unreadable.is_empty()) {
             // This machine from its beginning: all of those before are on this page.
             let next = Some(format!("{machine}:"));
-            return Ok(Page { instances, unreadable, next, was_cut: false });
+            return Ok(Page { next, ..page });
         }
-        instances.extend(listed.instances);
-        unreadable.extend(listed.unreadable.into_iter().map(|one| (machine.to_owned(), one)));
+        page.instances.extend(listed.instances);
+        page.unreadable.extend(listed.unreadable.into_iter().map(|one| (machine.to_owned(), one)));
         if let Some(next) = listed.next {
             let next = match next {
                 After::Instance(id) => format!("{machine}:{id}"),
                 After::Key(key) => format!("{machine}:{key}"),
             };
-            return Ok(Page { instances, unreadable, next: Some(next), was_cut: listed.was_cut });
+            return Ok(Page { next: Some(next), was_cut: listed.was_cut, ..page });
         }
     }
-    Ok(Page { instances, unreadable, next: None, was_cut: false })
+    Ok(page)
 }
 
 /// The requested machines. If none is named, those that have all search fields of the filter.
-fn searched<'m>(admin: &'m Admin, ls: &Ls) -> Result<Vec<&'m Definition>, Problem> {
-    let mut machines = selected(admin, ls.machine.as_deref())?;
+fn searched<'m>(database: &'m WholeDatabase, ls: &Ls) -> Result<Vec<&'m Definition>, Problem> {
+    let mut machines = database.selected(ls.machine.as_deref())?;
     if ls.machine.is_some() || ls.wanted.search.is_empty() {
         return Ok(machines);
     }
@@ -134,7 +143,7 @@ fn searched<'m>(admin: &'m Admin, ls: &Ls) -> Result<Vec<&'m Definition>, Proble
     machines.retain(|known| lacks(known).is_none());
     match lacked.filter(|_| machines.is_empty()) {
         Some(field) => {
-            let known: BTreeSet<_> = admin.machines().iter().flat_map(|known| &known.machine.search).map(String::as_str).collect();
+            let known: BTreeSet<_> = database.machines().iter().flat_map(|known| &known.machine.search).map(String::as_str).collect();
             let name = &field.name;
             Err(Problem::NotFound(format!(
                 "no machine has the search field `{name}` and all others; the search fields are {}",
@@ -146,9 +155,9 @@ fn searched<'m>(admin: &'m Admin, ls: &Ls) -> Result<Vec<&'m Definition>, Proble
 }
 
 /// Returns a `NotFound` error if no definition of the machine, or of any machine, ever had the requested state.
-pub(super) fn check_state(admin: &Admin, machine: Option<&str>, wanted: &Wanted) -> Result<(), Problem> {
+pub(super) fn check_state(database: &WholeDatabase, machine: Option<&str>, wanted: &Wanted) -> Result<(), Problem> {
     let Some(state) = wanted.state.as_deref() else { return Ok(()) };
-    let states: Vec<&str> = selected(admin, machine)?.iter().flat_map(|known| &known.states).map(String::as_str).collect();
+    let states: Vec<&str> = database.selected(machine)?.iter().flat_map(|known| &known.states).map(String::as_str).collect();
     if states.contains(&state) {
         return Ok(());
     }

@@ -1,5 +1,6 @@
 //! `fsm machines`: lists the machines that were ever started on this database.
 
+use fsm_runtime::admin::whole::WholeDatabase;
 use serde_json::json;
 
 use super::session::Session;
@@ -10,12 +11,17 @@ use crate::table::{BAD, Cell, Table};
 const MOST: u32 = 10_000;
 
 pub(super) async fn run(session: &mut Session<'_, '_>) -> Result<(), Problem> {
-    let admin = session.to_read().await?;
+    let database = session.to_read_all().await?;
+    show(session, &database).await?;
+    session.check_partitions(&database)
+}
+
+async fn show(session: &mut Session<'_, '_>, database: &WholeDatabase) -> Result<(), Problem> {
     let mut table = Table::new(&["MACHINE", "STATES", "INSTANCES", "IN ERROR", "DEFINITIONS", "STARTED", "ABOUT"]);
     let mut all = Vec::new();
-    for known in admin.machines() {
+    for known in database.machines() {
         let machine = &known.machine;
-        let (instances, in_error) = admin.sizes(&machine.name, MOST).await?;
+        let (instances, in_error) = database.sizes(&machine.name, MOST).await?;
         // Inside a program, a machine is known before it was first started.
         let is_known = known.definitions > 0;
         let docs = machine.docs.lines().next().unwrap_or_default().trim();
@@ -25,7 +31,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>) -> Result<(), Problem> {
             Cell::from(counted(instances)),
             if in_error > 0 { Cell::styled(counted(in_error), BAD) } else { Cell::from("0") },
             Cell::from(known.definitions.to_string()),
-            Cell::from(if is_known { session.stage.moment(known.last_seen_at, admin.now()) } else { "never".into() }),
+            Cell::from(if is_known { session.stage.moment(known.last_seen_at, database.now()) } else { "never".into() }),
             Cell::from(docs),
         ]);
         all.push(json!({

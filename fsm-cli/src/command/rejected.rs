@@ -7,9 +7,10 @@ use fsm_store::overview::RejectedEvent;
 use serde_json::json;
 
 use fsm_runtime::admin::groups::fingerprint;
+use fsm_runtime::admin::whole::WholeDatabase;
 
 use super::errors::{MOST, PAGE};
-use super::session::{Session, selected};
+use super::session::Session;
 use crate::args::Errors;
 use crate::problem::Problem;
 use crate::table::{Cell, OPEN, Table};
@@ -24,16 +25,21 @@ struct Group {
 }
 
 pub(super) async fn run(session: &mut Session<'_, '_>, wanted: &Errors) -> Result<(), Problem> {
-    let admin = session.to_read().await?;
+    let database = session.to_read_all().await?;
+    show(session, &database, wanted).await?;
+    session.check_partitions(&database)
+}
+
+async fn show(session: &mut Session<'_, '_>, database: &WholeDatabase, wanted: &Errors) -> Result<(), Problem> {
     let most = if wanted.all { usize::MAX } else { MOST };
     let mut groups: Vec<Group> = Vec::new();
     let (mut unfinished, mut read) = (Vec::new(), 0);
-    for known in selected(&admin, wanted.machine.as_deref())? {
+    for known in database.selected(wanted.machine.as_deref())? {
         let machine = known.machine.name.as_str();
         let mut places: HashMap<String, usize> = HashMap::new();
         let mut before = None;
         loop {
-            let page = admin.rejected(machine, before, PAGE).await?;
+            let page = database.rejected(machine, before, PAGE).await?;
             let is_last = page.len() < PAGE as usize;
             before = page.last().map(|last| last.call);
             read += page.len();
@@ -52,7 +58,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>, wanted: &Errors) -> Resul
         let shown: Vec<_> = groups.iter().map(as_json).collect();
         return session.stage.json(&json!({ "rejected": shown, "grouped_up_to": (!wanted.all).then_some(MOST), "more_in": unfinished }));
     }
-    let now = admin.now();
+    let now = database.now();
     let mut table = Table::new(&["COUNT", "MACHINE", "REASON", "FIRST", "LAST", "EXAMPLE"]);
     for group in &groups {
         table.row([

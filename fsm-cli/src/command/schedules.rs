@@ -1,16 +1,21 @@
 //! `fsm schedules`: lists the schedules, and pauses, resumes, triggers or forgets one.
 
 use fsm_runtime::admin::schedules::{ScheduleAct, ScheduleState};
+use fsm_runtime::admin::whole::{Located, WholeDatabase};
 use serde_json::json;
 
-use super::session::Session;
+use super::session::{Session, located};
 use crate::args::{OnSchedule, OneSchedule, Schedules};
 use crate::problem::Problem;
 use crate::table::{BAD, Cell, GOOD, OPEN, Table};
 
 pub(super) async fn run(session: &mut Session<'_, '_>, wanted: Schedules) -> Result<(), Problem> {
     match wanted.act {
-        None => list(session).await,
+        None => {
+            let database = session.to_read_all().await?;
+            list(session, &database).await?;
+            session.check_partitions(&database)
+        }
         Some(OnSchedule::Pause(one)) => act(session, ScheduleAct::Pause, "paused", one).await,
         Some(OnSchedule::Resume(one)) => act(session, ScheduleAct::Resume, "resumed", one).await,
         Some(OnSchedule::Trigger(one)) => {
@@ -21,9 +26,13 @@ pub(super) async fn run(session: &mut Session<'_, '_>, wanted: Schedules) -> Res
 }
 
 async fn act(session: &mut Session<'_, '_>, act: ScheduleAct, done: &str, one: OneSchedule) -> Result<(), Problem> {
-    let admin = session.to_act().await?;
+    let database = session.to_act_on_all().await?;
     let actor = one.actor.or_else(|| session.stage.actor.clone());
-    admin.operate_schedule(&one.name, act, actor.as_deref()).await?;
+    if let Err(error) = database.operate_schedule(&one.name, act, actor.as_deref()).await {
+        // It may be in a partition that could not be read.
+        session.check_partitions(&database)?;
+        return Err(error.into());
+    }
     if session.is_json {
         return session.stage.json(&json!({ "schedule": one.name, "act": format!("{act:?}").to_lowercase(), "done": true }));
     }
@@ -31,15 +40,14 @@ async fn act(session: &mut Session<'_, '_>, act: ScheduleAct, done: &str, one: O
     Ok(())
 }
 
-async fn list(session: &mut Session<'_, '_>) -> Result<(), Problem> {
-    let admin = session.to_read().await?;
-    let (now, schedules) = (admin.now(), admin.schedules().await?);
+async fn list(session: &mut Session<'_, '_>, database: &WholeDatabase) -> Result<(), Problem> {
+    let (now, schedules) = (database.now(), database.schedules().await?);
     if session.is_json {
         let shown: Vec<_> = schedules
             .iter()
-            .map(|row| {
+            .map(|Located { partition, row }| {
                 let text = |at: Option<fsm_core::time::Timestamp>| at.map(|at| at.to_string());
-                json!({
+                let told = json!({
                     "name": row.name,
                     "machine": row.definition.machine,
                     "timetable": row.definition.timetable,
@@ -54,13 +62,14 @@ async fn list(session: &mut Session<'_, '_>) -> Result<(), Problem> {
                     "triggered_at": text(row.requested_at),
                     "declared_at": row.declared_at.to_string(),
                     "actor": row.actor,
-                })
+                });
+                located(*partition, told)
             })
             .collect();
         return session.stage.json(&json!({ "schedules": shown }));
     }
     let mut table = Table::new(&["NAME", "SCHEDULE", "ZONE", "MACHINE", "NEXT", "LAST", "MISSED", "STATE"]);
-    for row in &schedules {
+    for Located { row, .. } in &schedules {
         let state = ScheduleState::of(row, now);
         let style = match state {
             ScheduleState::Active => GOOD,
@@ -84,7 +93,7 @@ async fn list(session: &mut Session<'_, '_>) -> Result<(), Problem> {
     if table.is_empty() {
         session.stage.say("no program has declared a schedule on this database");
     }
-    for row in schedules.iter().filter(|row| ScheduleState::of(row, now) == ScheduleState::Failing) {
+    for Located { row, .. } in schedules.iter().filter(|located| ScheduleState::of(&located.row, now) == ScheduleState::Failing) {
         if let (Some(at), Some(why)) = (row.failed_at, &row.error) {
             session.stage.say(&format!("the schedule `{}` did not send its moment {at}: {why}", row.name));
         }

@@ -2,7 +2,9 @@
 
 use fsm_core::partition::partition_of;
 use fsm_runtime::admin::partitions::{self, ListedPartition};
-use fsm_runtime::admin::{Admin, Definition, Opening};
+use fsm_runtime::admin::whole::WholeDatabase;
+use fsm_runtime::admin::{Admin, Opening};
+use serde_json::Value;
 
 use crate::problem::Problem;
 use crate::stage::Stage;
@@ -24,6 +26,28 @@ impl Session<'_, '_> {
 
     pub(super) async fn to_act(&self) -> Result<Admin, Problem> {
         Ok(Admin::open(self.opening.clone().acting()).await?)
+    }
+
+    /// Opens all partitions for reading, or the partition that the arguments select.
+    pub(super) async fn to_read_all(&self) -> Result<WholeDatabase, Problem> {
+        Ok(WholeDatabase::open(self.opening.clone()).await?)
+    }
+
+    /// Opens all partitions for acts, or the partition that the arguments select.
+    pub(super) async fn to_act_on_all(&self) -> Result<WholeDatabase, Problem> {
+        Ok(WholeDatabase::open(self.opening.clone().acting()).await?)
+    }
+
+    /// Prints a warning for each partition that could not be read. Returns a `Database` error if there is one.
+    pub(super) fn check_partitions(&mut self, database: &WholeDatabase) -> Result<(), Problem> {
+        let failures = database.take_failures();
+        for (number, error) in &failures {
+            self.stage.say(&format!("warning: partition {number} is left out: {error}"));
+        }
+        match failures.len() {
+            0 => Ok(()),
+            n => Err(Problem::Database(format!("{n} of {} partitions could not be read", database.number()))),
+        }
     }
 
     /// Opens the partition of this key for reading, or the partition that the arguments select.
@@ -64,10 +88,10 @@ pub(super) fn check_key(admin: &Admin, key: &str) -> Result<(), Problem> {
     }
 }
 
-/// The machine of this name, or all machines without a name.
-pub(super) fn selected<'m>(admin: &'m Admin, machine: Option<&str>) -> Result<Vec<&'m Definition>, Problem> {
-    match machine {
-        Some(name) => Ok(vec![admin.machine(name)?]),
-        None => Ok(admin.machines().iter().collect()),
+/// The JSON of a row, with the number of its partition if the database has partitions.
+pub(super) fn located(partition: Option<u32>, mut json: Value) -> Value {
+    if let Some(number) = partition {
+        json["partition"] = number.into();
     }
+    json
 }

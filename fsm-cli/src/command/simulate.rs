@@ -97,8 +97,8 @@ async fn kept(session: &Session<'_, '_>, words: &[String]) -> Result<Subject, Pr
     let [name, verb] = words else {
         return Err(Problem::Usage("give a policy, like `10 5s 1h`, or a machine and its verb".into()));
     };
-    let admin = session.to_read().await?;
-    let machine = &admin.machine(name)?.machine;
+    let database = session.to_read_all().await?;
+    let machine = &database.machine(name)?.machine;
     let Some(found) = machine.verb(verb) else {
         let verbs: Vec<_> = machine.verbs.iter().map(|verb| format!("`{}`", verb.name)).collect();
         return Err(Problem::NotFound(format!("`{name}` has no verb `{verb}`; it has {}", verbs.join(", "))));

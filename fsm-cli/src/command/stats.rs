@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use fsm_core::call::AttemptState;
 use fsm_core::time::{Timestamp, micros};
-use fsm_runtime::admin::Admin;
+use fsm_runtime::admin::whole::WholeDatabase;
 use fsm_store::overview::Times;
 use serde_json::{Value, json};
 
-use super::session::{Session, selected};
+use super::session::Session;
 use crate::args::Stats;
 use crate::problem::Problem;
 use crate::stage::{apart, short};
@@ -29,20 +29,21 @@ struct Tally {
 }
 
 pub(super) async fn run(session: &mut Session<'_, '_>, stats: &Stats) -> Result<(), Problem> {
-    let admin = session.to_read().await?;
-    look(session, &admin, stats).await?;
+    let database = session.to_read_all().await?;
+    look(session, &database, stats).await?;
     while let Some(pause) = stats.watch {
+        session.check_partitions(&database)?;
         session.stage.flush()?;
         tokio::time::sleep(pause).await;
         session.stage.clear()?;
-        look(session, &admin, stats).await?;
+        look(session, &database, stats).await?;
     }
-    Ok(())
+    session.check_partitions(&database)
 }
 
-async fn look(session: &mut Session<'_, '_>, admin: &Admin, stats: &Stats) -> Result<(), Problem> {
-    let now = admin.now();
-    let newest = admin.newest(stats.sample).await?;
+async fn look(session: &mut Session<'_, '_>, database: &WholeDatabase, stats: &Stats) -> Result<(), Problem> {
+    let now = database.now();
+    let newest = database.newest(stats.sample).await?;
     // If the sample is full, it may cover less than the window. The window is then reduced to the time that it covers.
     let is_full = newest.len() >= stats.sample as usize;
     let reaches = newest.iter().map(|times| times.created_at).min().filter(|_| is_full).unwrap_or_default();
@@ -50,10 +51,10 @@ async fn look(session: &mut Session<'_, '_>, admin: &Admin, stats: &Stats) -> Re
     let minutes = now.since(since).as_secs_f64() / 60.0;
     let mut table = Table::new(&["MACHINE", "ENDED", "A MINUTE", "FAILED", "TOOK", "95%", "LATE BY", "95%", "DUE", "SINCE"]);
     let mut all = Vec::new();
-    for known in selected(admin, stats.machine.as_deref())? {
+    for known in database.selected(stats.machine.as_deref())? {
         let machine = known.machine.name.as_str();
         let tally = Tally::of(newest.iter().filter(|times| times.machine == machine), since);
-        let overdue = admin.overdue(machine, MOST).await?;
+        let overdue = database.overdue(machine, MOST).await?;
         let rate = if minutes > 0.0 { tally.ended as f64 / minutes } else { 0.0 };
         if session.is_json {
             all.push(tally.as_json(machine, rate, overdue.attempts, overdue.since));

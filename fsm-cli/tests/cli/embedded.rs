@@ -115,10 +115,12 @@ async fn the_partitions_of_the_program_are_found_listed_and_checked() {
     let wrong = (partition_of("o-3", 4) + 1) % 4;
     let refused = inside(program, &["send", "order", "o-3", "Paid", "{}", "--partition", &wrong.to_string()]).await;
     assert!(refused.code == 2 && refused.talk.contains("leave out `--partition`"), "{refused:?}");
-    for words in [&["ls"] as &[&str], &["workers"], &["stats"], &["cancel", "order", "--status", "error", "--yes"]] {
-        let said = inside(program, words).await;
-        assert!(said.code == 2 && said.talk.contains("has 4 partitions; select one with `--partition N`"), "{words:?}: {said:?}");
-    }
+    let all = json(&["ls", "order", "--key", "o-*", "--oldest"]).await;
+    assert_eq!(all["instances"].as_array().unwrap().iter().map(|one| one["key"].clone()).collect::<Vec<_>>(), keys);
+    let paused = inside(program, &["pause", "order", "--status", "running", "--yes"]).await;
+    assert_eq!((paused.code, paused.out.lines().count()), (0, 8), "{paused:?}");
+    let resumed = inside(program, &["resume", "order", "--paused", "--yes"]).await;
+    assert_eq!((resumed.code, resumed.out.lines().count()), (0, 8), "{resumed:?}");
     let none = inside(program, &["ls", "--partition", "4"]).await;
     assert!(none.code == 2 && none.talk.contains("from 0 to 3, and no partition 4"), "{none:?}");
 

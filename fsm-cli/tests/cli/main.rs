@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test ends at its first surprise")]
 
 mod acting;
+mod all_partitions;
+mod dividing;
 mod embedded;
 mod families;
 mod keeping;

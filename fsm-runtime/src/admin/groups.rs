@@ -6,6 +6,7 @@ use fsm_core::time::Timestamp;
 use fsm_store::overview::Failing;
 
 use super::Admin;
+use super::whole::WholeDatabase;
 use crate::error::Error;
 
 /// The number of instances that one read returns.
@@ -85,12 +86,53 @@ impl Admin {
             }
             found.more_in.extend(is_cut.then(|| machine.to_owned()));
         }
-        found.groups.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| (&a.machine, &a.fingerprint).cmp(&(&b.machine, &b.fingerprint))));
+        found.sort();
         Ok(found)
     }
 }
 
+impl WholeDatabase {
+    /// The groups of one machine, or of all, in all partitions. The limits are for each partition, as in [`Admin::error_groups`].
+    pub async fn error_groups(&self, machine: Option<&str>, most: usize, look_at: u32) -> Result<ErrorGroups, Error> {
+        self.selected(machine)?;
+        let read = async |admin: &Admin| match machine {
+            Some(name) if admin.machine(name).is_err() => Ok(ErrorGroups::default()),
+            _ => admin.error_groups(machine, most, look_at).await,
+        };
+        let each = self.read(read).await?;
+        let mut all = ErrorGroups::default();
+        for ErrorGroups { groups, more_in } in each.into_iter().map(|located| located.row) {
+            groups.into_iter().for_each(|group| all.join(group));
+            all.more_in.extend(more_in);
+        }
+        all.more_in.sort();
+        all.more_in.dedup();
+        all.sort();
+        Ok(all)
+    }
+}
+
 impl ErrorGroups {
+    /// Puts the largest groups first.
+    fn sort(&mut self) {
+        self.groups.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| (&a.machine, &a.fingerprint).cmp(&(&b.machine, &b.fingerprint))));
+    }
+
+    /// Adds a group of another partition.
+    fn join(&mut self, other: ErrorGroup) {
+        let is_same = |group: &&mut ErrorGroup| {
+            let shared = |of: &ErrorGroup| (of.machine.clone(), of.verb.clone(), of.is_retried, of.fingerprint.clone());
+            shared(group) == shared(&other)
+        };
+        let Some(group) = self.groups.iter_mut().find(is_same) else { return self.groups.push(other) };
+        group.count += other.count;
+        group.last_at = group.last_at.max(other.last_at);
+        group.next_at = group.next_at.min(other.next_at);
+        if other.first.since < group.first.since {
+            group.first = other.first;
+        }
+    }
+
     fn add(&mut self, places: &mut HashMap<Shared, usize>, machine: &str, failing: Failing, next_at: Option<Timestamp>) {
         let (verb, is_retried, fingerprint) = (failing.verb.clone(), next_at.is_some(), fingerprint(&failing.error));
         let shared = Shared { verb: verb.clone(), is_retried, fingerprint: fingerprint.clone() };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use fsm_core::partition::{Partition, partition_of};
 use fsm_core::time::Timestamp;
 use fsm_store::open::Store;
-use fsm_store::partitions;
+use fsm_store::partitions::{self, PartitionPlace};
 use fsm_store::settings::Settings;
 
 use crate::clock::Clock;
@@ -63,9 +63,19 @@ impl Opening {
     /// selected.
     pub fn of_key(self, key: &str) -> Opening {
         match self.selected {
-            Selected::Number(_) => self,
+            Selected::Number(_) | Selected::Place(_) => self,
             Selected::Nothing | Selected::OfKey(_) => Opening { selected: Selected::OfKey(key.to_owned()), ..self },
         }
+    }
+
+    /// Selects the partition at this place. Nothing reads the directory again.
+    pub(super) fn at_place(self, place: PartitionPlace) -> Opening {
+        Opening { selected: Selected::Place(place), ..self }
+    }
+
+    /// Returns true if a partition is selected.
+    pub(super) fn has_selected(&self) -> bool {
+        !matches!(self.selected, Selected::Nothing)
     }
 
     /// Sets the redaction of payloads, records and errors that are shown. Inside a program, the program's own redaction applies instead.
@@ -129,6 +139,8 @@ pub(super) enum Selected {
     Nothing,
     /// The partition with this number.
     Number(u32),
+    /// The partition at this place.
+    Place(PartitionPlace),
     /// The partition of this key, if the database has partitions.
     OfKey(String),
 }
@@ -137,13 +149,20 @@ pub(super) enum Selected {
 ///
 /// Returns an `is_input` error if the selection does not fit, and `is_database` if the schema is not the partition that the directory says.
 async fn open(settings: Settings, selected: &Selected) -> Result<Opened, Error> {
+    if let Selected::Place(place) = selected {
+        return open_partition(&settings, place).await;
+    }
     let store = Store::open(settings.clone()).await?;
     let places = partitions::directory(&store).await?;
     let Some(place) = selected.chosen(&store.place(), places.len())?.map(|chosen| &places[chosen]) else {
         return Ok(Opened { store, is_ours: true, partition: None });
     };
     store.close().await;
-    let store = Store::open(place.settings(&settings)).await?;
+    open_partition(&settings, place).await
+}
+
+async fn open_partition(directory: &Settings, place: &PartitionPlace) -> Result<Opened, Error> {
+    let store = Store::open(place.settings(directory)).await?;
     partitions::check(&store, place).await?;
     Ok(Opened { store, is_ours: true, partition: Some(place.partition) })
 }
@@ -161,6 +180,7 @@ impl Selected {
     fn chosen(&self, name: &str, of: usize) -> Result<Option<usize>, Error> {
         let last = of.saturating_sub(1);
         match self {
+            Selected::Place(place) => Ok(Some(place.partition.number() as usize)),
             Selected::Number(_) if of == 0 => Err(Error::input(format!("{name} has no partitions; leave out `--partition`"))),
             Selected::Nothing | Selected::OfKey(_) if of == 0 => Ok(None),
             Selected::Nothing if of == 1 => Ok(Some(0)),

@@ -6,6 +6,7 @@ use fsm_core::time::Timestamp;
 use fsm_store::schedules::{self, ScheduleRow};
 
 use super::Admin;
+use super::whole::{Located, WholeDatabase, flat};
 use crate::encode;
 use crate::error::{Error, ErrorKind};
 use crate::schedule::calendar::{Calendar, Timetable};
@@ -76,9 +77,7 @@ impl Admin {
         encode::check_operator(actor, None)?;
         let all = self.schedules().await?;
         let Some(row) = all.iter().find(|row| row.name == name) else {
-            let names: Vec<_> = all.iter().map(|row| format!("`{}`", row.name.escape_debug())).collect();
-            let has = if names.is_empty() { "no program has declared one".to_owned() } else { format!("there are {}", names.join(", ")) };
-            return Err(Error::other(ErrorKind::NotFound, format!("there is no schedule `{}`; {has}", name.escape_debug())));
+            return Err(unknown(name, all.iter().map(|row| &*row.name)));
         };
         let now = self.now();
         let next = || -> Result<Option<Timestamp>, Error> {
@@ -107,4 +106,28 @@ impl Admin {
         };
         Err(Error::other(ErrorKind::NotAllowed, format!("the schedule `{}` stays as it is: {why}", name.escape_debug())))
     }
+}
+
+impl WholeDatabase {
+    /// All schedules of all partitions, by name, each with the partition that sends its moments.
+    pub async fn schedules(&self) -> Result<Vec<Located<ScheduleRow>>, Error> {
+        let mut all = flat(self.read(async |admin| admin.schedules().await).await?);
+        all.sort_by(|one, other| one.row.name.cmp(&other.row.name));
+        Ok(all)
+    }
+
+    /// Carries out an act on a schedule, in its partition. Returns the errors of [`Admin::operate_schedule`].
+    pub async fn operate_schedule(&self, name: &str, act: ScheduleAct, actor: Option<&str>) -> Result<(), Error> {
+        let all = self.schedules().await?;
+        match all.iter().find(|located| located.row.name == name) {
+            Some(located) => self.partition(located.partition).operate_schedule(name, act, actor).await,
+            None => Err(unknown(name, all.iter().map(|located| &*located.row.name))),
+        }
+    }
+}
+
+fn unknown<'n>(name: &str, all: impl Iterator<Item = &'n str>) -> Error {
+    let names: Vec<_> = all.map(|name| format!("`{}`", name.escape_debug())).collect();
+    let has = if names.is_empty() { "no program has declared one".to_owned() } else { format!("there are {}", names.join(", ")) };
+    Error::other(ErrorKind::NotFound, format!("there is no schedule `{}`; {has}", name.escape_debug()))
 }

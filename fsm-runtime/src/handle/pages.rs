@@ -1,7 +1,7 @@
 //! Pages of instances, with the types of their machine.
 
 use fsm_store::conn::Conn;
-use fsm_store::pages::{self as rows, After, Found, PageFilter};
+use fsm_store::pages::{self as rows, Found, PageFilter};
 use futures_util::future::try_join_all;
 
 use super::instance_view::with_calls;
@@ -10,6 +10,7 @@ use crate::data_protection::DataProtection;
 use crate::engine::Engine;
 use crate::engines::Engines;
 use crate::error::Error;
+use crate::partition_pages::{self, PartitionPage};
 use crate::registry::Machine;
 use crate::search;
 
@@ -45,28 +46,17 @@ async fn list_one<M: Machine>(engine: &Engine, wanted: &PageFilter) -> Result<Pa
         .await
 }
 
-/// Merges the same page of several partitions into one, in the order of the filter. An instance that cannot be read may be on two pages.
-fn merged<M: Machine>(mut pages: Vec<Page<Instance<M>>>, wanted: &PageFilter) -> Page<Instance<M>> {
-    if pages.len() == 1 {
-        return pages.remove(0);
-    }
-    // A partition with further instances was read only up to the last one of its page.
-    let end = pages.iter().filter_map(|page| page.next.as_ref()).map(|cursor| cursor.0.clone()).min();
-    let (mut items, mut unreadable) = (Vec::new(), Vec::new());
-    for page in pages {
-        items.extend(page.items.into_iter().map(|item| (position(&item, wanted), item)));
+/// Merges the same page of several partitions into one. An instance that cannot be read may be on two pages.
+fn merged<M: Machine>(pages: Vec<Page<Instance<M>>>, wanted: &PageFilter) -> Page<Instance<M>> {
+    let mut unreadable = Vec::new();
+    let mut of_partition = |page: Page<Instance<M>>| {
         unreadable.extend(page.unreadable);
-    }
-    items.retain(|(position, _)| end.as_ref().is_none_or(|end| position <= end));
-    items.sort_by(|(one, _), (other, _)| one.cmp(other));
-    let is_cut = items.len() > wanted.limit as usize;
-    items.truncate(wanted.limit as usize);
-    let next = if is_cut { items.last().map(|(position, _)| position.clone()) } else { end };
+        let items = page.items.into_iter().map(|item| (wanted.position(item.id, &item.key), item)).collect();
+        PartitionPage { items, next: page.next.map(|cursor| cursor.0), was_cut: false }
+    };
+    let pages = pages.into_iter().map(&mut of_partition).collect();
+    let PartitionPage { items, next, .. } = partition_pages::merged(pages, wanted);
     Page { items: items.into_iter().map(|(_, item)| item).collect(), next: next.map(Cursor), unreadable }
-}
-
-fn position<M: Machine>(instance: &Instance<M>, wanted: &PageFilter) -> After {
-    if wanted.is_by_key() { After::Key(instance.key.clone()) } else { After::Instance(instance.id) }
 }
 
 /// Reads a page of instances. Those that this program cannot read are listed separately.

@@ -2,10 +2,16 @@
 
 use super::statement::{Sql, same};
 
-/// Takes the lock of migrations until the transaction ends, so that one process migrates at a time. On SQLite the transaction itself is
-/// that lock.
-pub const MIGRATION_LOCK: Sql =
-    Sql { sqlite: "select 1", postgres: "select 1 from (select pg_advisory_xact_lock(7306084201913251117)) as locked" };
+/// Takes the lock of migrations until the transaction ends, so that one process migrates at a time. Each schema has its own
+/// lock, because an import has a transaction in each partition. On SQLite the transaction itself is that lock.
+pub const MIGRATION_LOCK: Sql = Sql {
+    sqlite: "select 1",
+    postgres: "
+        select 1
+        from (
+            select pg_advisory_xact_lock(7306084201913251117 # hashtextextended(coalesce(current_schema(), ''), 0))
+        ) as locked",
+};
 
 /// Creates the table of applied migrations.
 pub const MIGRATION_TABLE: Sql = Sql {
