@@ -174,7 +174,7 @@ impl Admin {
 
     /// The machine of this name. The text of an `is_not_found` error lists the known machines.
     pub fn machine(&self, name: &str) -> Result<&Definition, Error> {
-        Definition::find(&self.machines, name, self.place())
+        Definition::find(&self.machines, name, &self.place())
     }
 
     /// An operator's act on one instance. It is carried out when the request is awaited.

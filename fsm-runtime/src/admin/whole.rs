@@ -78,7 +78,7 @@ impl WholeDatabase {
 
     /// The machine of this name. The text of an `is_not_found` error lists the known machines.
     pub fn machine(&self, name: &str) -> Result<&Definition, Error> {
-        Definition::find(&self.machines, name, self.place())
+        Definition::find(&self.machines, name, &self.place())
     }
 
     /// The machine of this name, or all machines without a name.
@@ -90,7 +90,7 @@ impl WholeDatabase {
     }
 
     /// The name of the database as it appears in messages, without the password. For several partitions, that of the first one.
-    pub fn place(&self) -> &str {
+    pub fn place(&self) -> String {
         self.opened[0].place()
     }
 
