@@ -23,6 +23,8 @@ use crate::engine::Engine;
 use crate::error::Error;
 use step_size::StepSize;
 
+/// The wait before the first run. It is short, so that a program that is restarted every minute deletes too.
+const FIRST: Duration = Duration::from_secs(10);
 /// The interval between two runs.
 const PAUSE: Duration = Duration::from_secs(60);
 /// The number of consecutive reads without a row to delete after which a run stops.
@@ -55,11 +57,11 @@ impl Default for PrunerPosition {
 }
 
 impl Engine {
-    /// Runs the pruner once a minute.
+    /// Runs the pruner soon after the start, and then once a minute.
     pub(crate) async fn prune_loop(self: Arc<Self>) {
-        let mut place = PrunerPosition::default();
+        let (mut place, mut wait) = (PrunerPosition::default(), FIRST);
         loop {
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(std::mem::replace(&mut wait, PAUSE)).await;
             if let Err(error) = self.prune(&mut place).await
                 && !self.outage.reports(&error)
             {

@@ -12,7 +12,7 @@ use crate::sql;
 use crate::test_run::TestRun;
 use crate::test_server::{Kind, TestServer};
 
-/// The limit for all rows to be deleted. The pruner begins within a minute.
+/// The limit for all rows to be deleted. The pruner begins within ten seconds.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
 /// The limit on the 99th percentile of the senders' answers meanwhile.
 const P99: Duration = Duration::from_secs(1);
