@@ -20,6 +20,7 @@ use crate::drift::{self, Migrate};
 use crate::encode;
 use crate::engine::{Engine, OpenDatabase};
 use crate::error::{Error, ErrorKind};
+use crate::health::DatabaseHealth;
 use crate::limit::{self, DeclaredLimits};
 use crate::reconciler;
 use crate::reconciler_state::Mappings;
@@ -111,6 +112,7 @@ pub(crate) async fn at_last<'s>(engine: &Engine, start: impl Fn() -> BoxFuture<'
             tracing::info!(partition, "the partition can be opened now, and is used");
             return true;
         };
+        engine.observations.note(|observed| observed.database = DatabaseHealth::Unreachable(error.to_string()));
         if is_worth_a_line(tries) {
             tracing::warn!(partition, %error, "the partition cannot be opened yet, and is tried again");
         }

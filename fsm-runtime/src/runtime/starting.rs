@@ -177,6 +177,10 @@ async fn start_later(builder: Arc<Builder>, engine: Arc<Engine>) {
     {
         tracing::error!(partition = engine.partition.map(Partition::number), %error, "the work on the partition cannot start");
     }
+    if engine.queue.is_closed() {
+        // The process ended meanwhile, and may not have seen the tasks that have just started.
+        engine.kill();
+    }
 }
 
 async fn begin_session(work: &Work, store: &Store, clock: &Clock) -> Result<(), Error> {

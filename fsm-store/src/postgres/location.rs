@@ -151,10 +151,8 @@ impl Location {
 
     /// The error of a statement. Where a partition's tables are missing, the partition was moved, and the next connection looks for it.
     pub(crate) fn explained(&self, error: sqlx::Error) -> sqlx::Error {
-        let code = error.as_database_error().and_then(|error| error.code());
-        let is_missing = code.is_some_and(|code| sql::MISSING_CODES.contains(&code.as_ref()));
         match &self.entry {
-            Some(entry) if is_missing => {
+            Some(entry) if is_missing(&error) => {
                 entry.is_missing.store(true, Ordering::Release);
                 entry.missing()
             }
@@ -189,7 +187,8 @@ impl Location {
     fn go_to(&self, entry: &Entry, place: PartitionPlace) {
         let settings = place.settings(&Settings { url: entry.directory.url.clone(), ..entry.settings.clone() });
         let known = Some((settings.url.clone(), place.schema.clone()));
-        if self.current().place == known {
+        let current = self.current();
+        if (current.place, current.epoch) == (known.clone(), place.epoch) {
             return;
         }
         let Ok(servers) = Servers::parse(&settings.url) else { return };
@@ -237,7 +236,7 @@ impl Entry {
                 Ok(known == (i64::from(partition.number()), i64::from(partition.of()), epoch))
             }
             Ok(None) => Ok(false),
-            Err(error) if error.as_database_error().is_some() => Ok(false),
+            Err(error) if is_missing(&error) => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -274,6 +273,12 @@ fn configured(settings: &Settings, servers: Servers, is_marked: bool) -> Servers
         options
     });
     if settings.read_only { options.for_reading() } else { options }
+}
+
+/// True if the server has no such table or schema.
+fn is_missing(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code());
+    code.is_some_and(|code| sql::MISSING_CODES.contains(&code.as_ref()))
 }
 
 /// The name of a database in messages.

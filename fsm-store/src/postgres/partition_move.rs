@@ -2,6 +2,9 @@
 //!
 //! The schema at the old place is renamed, so that each statement of a process that still uses it fails, also a prepared one. The rows are then
 //! copied, and the directory gets the new place. A move that ended after any step is continued by another one, or cancelled.
+//!
+//! The new place has another name until it has all rows. A process that remembers it from an earlier move cannot write there before, and rows
+//! are only ever copied to tables that no process uses.
 
 use std::time::{Duration, Instant};
 
@@ -12,6 +15,7 @@ use sqlx::{AssertSqlSafe, Executor};
 use super::location::connected;
 use super::{copy, quoted};
 use crate::error::{Class, Result, StoreError};
+use crate::guarded::within;
 use crate::migrate;
 use crate::open::Store;
 use crate::partitions::{self, PartitionPlace};
@@ -20,14 +24,16 @@ use crate::sql;
 
 /// The pause before the locks are tried again, in which the transactions that waited for them go on.
 const PAUSE: Duration = Duration::from_millis(500);
+/// The connection with the lock is used this often during the copy, so that nothing between closes it and its loss is noticed.
+const LOCK_CHECKED_EVERY: Duration = Duration::from_secs(5);
 /// The tables of which each place has its own rows.
 const OWN_TABLES: [&str; 2] = ["fsm_partition", "fsm_migrations"];
 
 /// A move of one partition. While it exists, no other process moves the same partition.
 pub struct PartitionMove {
-    directory: PgConnection,
-    /// Has the lock of the partition in an open transaction.
-    _lock: PgConnection,
+    /// Has the lock of the partition in an open transaction. The last step is part of this transaction, so that no process without the lock
+    /// takes it.
+    lock: PgConnection,
     settings: Settings,
     from: PartitionPlace,
     to: PartitionPlace,
@@ -58,7 +64,7 @@ impl PartitionMove {
     ///
     /// Returns `Err(Partition)` if it is being moved by another process or to another database.
     pub async fn begin(directory: &Settings, number: u32, to: &str) -> Result<Option<PartitionMove>> {
-        let (_lock, from) = locked(directory, number).await?;
+        let (lock, from) = locked(directory, number).await?;
         match &from.moving_to {
             None if from.url.as_deref().unwrap_or(&directory.url) == to => return Ok(None),
             Some(other) if other != to => {
@@ -68,8 +74,7 @@ impl PartitionMove {
             _ => {}
         }
         let to = PartitionPlace { url: Some(to.to_owned()), epoch: from.epoch + 1, moving_to: None, ..from.clone() };
-        let connection = connected(directory, &directory.url).await?;
-        Ok(Some(PartitionMove { directory: connection, _lock, settings: directory.clone(), from, to }))
+        Ok(Some(PartitionMove { lock, settings: directory.clone(), from, to }))
     }
 
     /// The partition's place before the move.
@@ -81,6 +86,7 @@ impl PartitionMove {
     ///
     /// Returns `Err(Partition)` if the place does not fit, and `Err(Locked)` if transactions hold the tables for longer than the deadline.
     pub async fn step(&mut self, step: Step, now: Timestamp) -> Result<u64> {
+        has_lock(&mut self.lock, &self.from, self.settings.deadline).await?;
         match step {
             Step::Announce => self.announce().await.map(|()| 0),
             Step::Prepare => self.prepare(now).await.map(|()| 0),
@@ -92,24 +98,27 @@ impl PartitionMove {
 
     async fn announce(&mut self) -> Result<()> {
         let announced = sqlx::query(sql::PARTITION_ANNOUNCE).bind(i64::from(self.from.partition.number())).bind(&self.to.url);
-        let announced = announced.bind(self.from.epoch).execute(&mut self.directory).await?.rows_affected();
+        let mut directory = connected(&self.settings, &self.settings.url).await?;
+        let announced = announced.bind(self.from.epoch).execute(&mut directory).await?.rows_affected();
         if announced == 1 { Ok(()) } else { Err(unfit(&self.from, "was changed in the directory meanwhile")) }
     }
 
     async fn prepare(&mut self, now: Timestamp) -> Result<()> {
-        partitions::create_one(&self.settings, &self.to, now).await?;
         let (mut source, schema) = self.source().await?;
-        let known = tables(&mut self.target().await?, &self.to.schema).await?;
+        if exists(&mut self.target().await?, &self.to.schema).await? {
+            // With the old place still frozen it is the copy that was made. Otherwise it is older than the rows, or something else.
+            return if schema == self.from.schema { Err(unfit(&self.from, IS_THERE)) } else { checked(&self.to, &self.settings).await };
+        }
+        let arriving = PartitionPlace { schema: arriving(&self.to), ..self.to.clone() };
+        partitions::create_one(&self.settings, &arriving, now).await?;
+        let known = tables(&mut self.target().await?, &arriving.schema).await?;
         let others: Vec<_> = tables(&mut source, &schema).await?.into_iter().filter(|table| !known.contains(table)).collect();
         if !others.is_empty() {
             let says = format!("has tables that are not moved: {}; move them to another schema first", others.join(", "));
             return Err(unfit(&self.from, &says));
         }
         if schema == self.from.schema {
-            let store = Store::open(self.from.here(&self.settings)).await?;
-            let checked = migrate::check(&mut store.reader().await?.conn(), &store.place()).await;
-            store.close().await;
-            checked?;
+            checked(&self.from, &self.settings).await?;
         }
         Ok(())
     }
@@ -138,29 +147,46 @@ impl PartitionMove {
         }
     }
 
+    /// Copies all rows, and gives the new place its name, in one transaction there.
     async fn copy(&mut self) -> Result<u64> {
         let ((mut source, schema), mut target) = (self.source().await?, self.target().await?);
         if schema == self.from.schema {
             return Err(unfit(&self.from, "is in use again; begin the move again"));
         }
-        let names: Vec<_> = tables(&mut target, &self.to.schema).await?;
-        let names: Vec<_> = names.into_iter().filter(|table| !OWN_TABLES.contains(&table.as_str())).collect();
-        target.execute(sql::BEGIN_COPY).await?;
-        each(&mut target, "truncate", &self.to.schema, &names).await?;
-        let mut rows = 0;
-        for table in &names {
-            rows += copy::table((&mut source, &schema), (&mut target, &self.to.schema), table, self.settings.deadline).await?;
+        if exists(&mut target, &self.to.schema).await? {
+            // They were copied already, and may be in use.
+            return Ok(0);
         }
-        copy::identities((&mut source, &schema), (&mut target, &self.to.schema)).await?;
-        each(&mut target, "analyze", &self.to.schema, &names).await?;
-        target.execute(sql::COMMIT).await?;
-        Ok(rows)
+        let (arriving, name, deadline) = (arriving(&self.to), &self.to.schema, self.settings.deadline);
+        let copying = async {
+            let names: Vec<_> = tables(&mut target, &arriving).await?;
+            let names: Vec<_> = names.into_iter().filter(|table| !OWN_TABLES.contains(&table.as_str())).collect();
+            target.execute(sql::BEGIN_COPY).await?;
+            each(&mut target, "truncate", &arriving, &names).await?;
+            let mut rows = 0;
+            for table in &names {
+                rows += copy::table((&mut source, &schema), (&mut target, &arriving), table, deadline).await?;
+            }
+            copy::identities((&mut source, &schema), (&mut target, &arriving)).await?;
+            each(&mut target, "analyze", &arriving, &names).await?;
+            rename(&mut target, &arriving, name).await?;
+            target.execute(sql::COMMIT).await?;
+            Ok(rows)
+        };
+        tokio::select! {
+            copied = copying => copied,
+            lost = lost_lock(&mut self.lock, &self.from, deadline) => Err(lost),
+        }
     }
 
     async fn switch(&mut self) -> Result<()> {
         let switched = sqlx::query(sql::PARTITION_SWITCH).bind(i64::from(self.from.partition.number())).bind(&self.to.url);
-        let switched = switched.bind(self.from.epoch).execute(&mut self.directory).await?.rows_affected();
-        if switched == 1 { Ok(()) } else { Err(unfit(&self.from, "was changed in the directory meanwhile")) }
+        let switched = switched.bind(self.from.epoch).execute(&mut self.lock).await?.rows_affected();
+        if switched != 1 {
+            return Err(unfit(&self.from, "was changed in the directory meanwhile"));
+        }
+        self.lock.execute(sql::COMMIT).await?;
+        Ok(())
     }
 
     /// A connection to the old place, and the present name of the schema there.
@@ -186,18 +212,32 @@ impl PartitionMove {
 ///
 /// Returns `Err(Partition)` if the partition is not being moved, or if a process moves it now.
 pub async fn cancel(directory: &Settings, number: u32) -> Result<PartitionPlace> {
-    let (_lock, from) = locked(directory, number).await?;
+    let (lock, from) = locked(directory, number).await?;
     let Some(to) = &from.moving_to else { return Err(unfit(&from, "is not being moved")) };
     let to = PartitionPlace { url: Some(to.clone()), epoch: from.epoch + 1, moving_to: None, ..from.clone() };
-    let mut connection = connected(directory, &directory.url).await?;
-    let this = PartitionMove { directory: connected(directory, &directory.url).await?, _lock, settings: directory.clone(), from, to };
+    let mut this = PartitionMove { lock, settings: directory.clone(), from, to };
     let (mut source, schema) = this.source().await?;
     if schema != this.from.schema {
-        let back = format!("alter schema {} rename to {}", quoted(&schema), quoted(&this.from.schema));
-        source.execute(sqlx::raw_sql(AssertSqlSafe(back))).await?;
+        // A new place that cannot be reached does not keep the old one from being used. A later move does not take its rows for new ones.
+        if let Ok(mut target) = this.target().await
+            && exists(&mut target, &this.to.schema).await?
+        {
+            rename(&mut target, &this.to.schema, &arriving(&this.to)).await?;
+        }
+        rename(&mut source, &schema, &this.from.schema).await?;
     }
-    sqlx::query(sql::PARTITION_CANCEL).bind(i64::from(number)).bind(this.from.epoch).execute(&mut connection).await?;
+    let cancelled = sqlx::query(sql::PARTITION_CANCEL).bind(i64::from(number)).bind(this.from.epoch);
+    cancelled.execute(&mut this.lock).await?;
+    this.lock.execute(sql::COMMIT).await?;
     Ok(PartitionPlace { moving_to: None, ..this.from })
+}
+
+const IS_THERE: &str = "exists at the new place already: it belongs to other partitions, or is the copy of a cancelled move; rename or drop it there \
+                        first";
+
+/// The name of the schema at a place that does not have all rows yet.
+fn arriving(place: &PartitionPlace) -> String {
+    format!("{}_arriving_{}", place.schema, place.epoch)
 }
 
 /// The name of the schema at a place that the partition has left.
@@ -223,6 +263,41 @@ async fn locked(directory: &Settings, number: u32) -> Result<(PgConnection, Part
     let listed = sqlx::query_as(sql::PARTITION_LISTED).bind(i64::from(number)).fetch_one(&mut lock).await?;
     let (schema, url, epoch, moving_to) = listed;
     Ok((lock, PartitionPlace { schema, url, epoch, moving_to, ..place }))
+}
+
+/// Returns an error unless the transaction of this connection still has the lock, and the directory lists the place that was read under it.
+async fn has_lock(lock: &mut PgConnection, from: &PartitionPlace, deadline: Duration) -> Result<()> {
+    let listed = sqlx::query_as(sql::PARTITION_LISTED).bind(i64::from(from.partition.number())).fetch_one(lock);
+    let (_, url, epoch, _): (String, Option<String>, i64, Option<String>) = within(deadline, listed).await?;
+    if (&url, epoch) == (&from.url, from.epoch) { Ok(()) } else { Err(unfit(from, "was changed in the directory meanwhile")) }
+}
+
+/// Returns once the lock is lost.
+async fn lost_lock(lock: &mut PgConnection, from: &PartitionPlace, deadline: Duration) -> StoreError {
+    loop {
+        tokio::time::sleep(LOCK_CHECKED_EVERY).await;
+        if let Err(error) = has_lock(lock, from, deadline).await {
+            return error;
+        }
+    }
+}
+
+/// Returns `Err` unless this place has the partition, with the tables of this version.
+async fn checked(place: &PartitionPlace, settings: &Settings) -> Result<()> {
+    async fn check(store: &Store, place: &PartitionPlace) -> Result<()> {
+        partitions::check(store, place).await?;
+        migrate::check(&mut store.reader().await?.conn(), &store.place()).await
+    }
+    let store = Store::open(place.here(settings)).await?;
+    let checked = check(&store, place).await;
+    store.close().await;
+    checked
+}
+
+async fn rename(conn: &mut PgConnection, schema: &str, name: &str) -> Result<()> {
+    let text = format!("alter schema {} rename to {}", quoted(schema), quoted(name));
+    conn.execute(sqlx::raw_sql(AssertSqlSafe(text))).await?;
+    Ok(())
 }
 
 async fn exists(conn: &mut PgConnection, schema: &str) -> Result<bool> {

@@ -148,3 +148,68 @@ async fn a_move_that_ends_after_any_step_is_continued_or_cancelled_and_meanwhile
     ledger.check(&servers, &runtime, &keys).await;
     runtime.shutdown().await.unwrap();
 }
+
+/// The client remembers the second server, and its connections are open. The partition comes back to this server.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_missed_a_move_does_not_write_at_a_place_that_gets_the_partition_again() {
+    let Some(servers) = Servers::start().await else { return };
+    let key = &keys("account", 1)[MOVED as usize];
+    let client = Client::builder().patience(Duration::from_secs(1)).connect(servers.url()).await.unwrap();
+    let accounts = client.machine::<Account>();
+    let credit = |number| Credit { from: "outside".into(), number };
+    accounts.send(key, credit(0)).await.unwrap();
+    step(&servers, &servers.first.url(), &Step::ALL).await;
+
+    let opening = Opening::to_act(servers.url());
+    let mut moving = partition_move::begin(&opening, MOVED, &servers.second.url()).await.unwrap().unwrap();
+    moving.step(Step::Announce).await.unwrap();
+    moving.step(Step::Prepare).await.unwrap();
+    accounts.send(key, credit(1)).await.unwrap();
+    for step in [Step::Freeze, Step::Copy, Step::Switch] {
+        moving.step(step).await.unwrap();
+    }
+    moving.step(Step::Copy).await.unwrap_err();
+    accounts.send(key, credit(2)).await.unwrap();
+    let runtime = servers.builder().start().await.unwrap();
+    let credits = runtime.machine::<Account>().settled(key).within(LIMIT).await.unwrap().record.credits;
+    assert_eq!(credits.iter().map(|(_, number)| *number).collect::<Vec<_>>(), [0, 1, 2]);
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_move_never_copies_over_rows_that_programs_may_have_changed() {
+    let Some(servers) = Servers::start().await else { return };
+    let key = &keys("account", 1)[MOVED as usize];
+    let runtime = servers.builder().start().await.unwrap();
+    let accounts = runtime.machine::<Account>();
+    let credit = |number| Credit { from: "outside".into(), number };
+    accounts.send(key, credit(0)).await.unwrap();
+    let (first, second) = (servers.first.url(), servers.second.url());
+    step(&servers, &first, &Step::ALL).await;
+    until("the new place is used", async || accounts.send(key, credit(1)).await.is_ok()).await;
+    // A backup of the directory, from the time of the move.
+    let mut directory = PgConnection::connect(&servers.url()).await.unwrap();
+    let restored = sqlx::query("update fsm_partitions set url = $1, moving_to = $2, epoch = epoch - 1 where partition = 1");
+    restored.bind(&second).bind(&first).execute(&mut directory).await.unwrap();
+    let (rows, _) = step(&servers, &first, &Step::ALL).await;
+    assert_eq!(rows, 0);
+    let credits = accounts.settled(key).within(LIMIT).await.unwrap().record.credits;
+    assert_eq!(credits.iter().map(|(_, number)| *number).collect::<Vec<_>>(), [0, 1]);
+
+    // The process of a move loses its lock, another one cancels the move, and the first one goes on.
+    let mut moving = partition_move::begin(&Opening::to_act(servers.url()), MOVED, &second).await.unwrap().unwrap();
+    for step in &Step::ALL[..4] {
+        moving.step(*step).await.unwrap();
+    }
+    let lost = "select pg_terminate_backend(l.pid) from pg_locks l where l.locktype = 'advisory' and l.classid = 1718840173";
+    sqlx::query(lost).execute(&mut directory).await.unwrap();
+    until("the lock is free", async || partition_move::cancel(&Opening::to_act(servers.url()), MOVED).await.is_ok()).await;
+    moving.step(Step::Switch).await.unwrap_err();
+    until("the old place is used again", async || accounts.send(key, credit(2)).await.is_ok()).await;
+    let (rows, _) = step(&servers, &second, &Step::ALL).await;
+    assert!(rows > 0);
+    until("the new place is used", async || accounts.send(key, credit(3)).await.is_ok()).await;
+    let credits = accounts.settled(key).within(LIMIT).await.unwrap().record.credits;
+    assert_eq!(credits.iter().map(|(_, number)| *number).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    runtime.shutdown().await.unwrap();
+}
