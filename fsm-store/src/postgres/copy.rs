@@ -1,4 +1,4 @@
-//! Copying the rows of tables from one PostgreSQL database to another.
+//! Copying the rows of tables, and the rights on them, from one PostgreSQL database to another.
 
 use std::time::Duration;
 
@@ -18,6 +18,10 @@ type Side<'c> = (&'c mut PgConnection, &'c str);
 pub(super) async fn table((from, from_schema): Side<'_>, (to, to_schema): Side<'_>, table: &str, silence: Duration) -> Result<u64> {
     let silent = |_| StoreError::Deadline(silence);
     let table = quoted(table);
+    let has_rows = format!("select exists (select 1 from {}.{table})", quoted(from_schema));
+    if !sqlx::query_scalar::<_, bool>(AssertSqlSafe(has_rows)).fetch_one(&mut *from).await? {
+        return Ok(0);
+    }
     let source = format!("copy {}.{table} to stdout (format binary)", quoted(from_schema));
     let target = format!("copy {}.{table} from stdin (format binary)", quoted(to_schema));
     let mut read = timeout(silence, from.copy_out_raw(&source)).await.map_err(silent)??;
@@ -27,6 +31,15 @@ pub(super) async fn table((from, from_schema): Side<'_>, (to, to_schema): Side<'
         timeout(silence, written.send(part?)).await.map_err(silent)??;
     }
     Ok(timeout(silence, written.finish()).await.map_err(silent)??)
+}
+
+/// Grants what was granted. Returns an error if a role does not exist in the other database.
+pub(super) async fn grants((from, from_schema): Side<'_>, (to, to_schema): Side<'_>) -> Result<()> {
+    let statements: Vec<String> = sqlx::query_scalar(sql::GRANTS_OF_SCHEMA).bind(from_schema).bind(to_schema).fetch_all(&mut *from).await?;
+    for statement in statements {
+        to.execute(sqlx::raw_sql(AssertSqlSafe(statement))).await?;
+    }
+    Ok(())
 }
 
 /// Sets the next values of the columns that number rows.

@@ -111,7 +111,9 @@ impl PartitionMove {
         }
         let arriving = PartitionPlace { schema: arriving(&self.to), ..self.to.clone() };
         partitions::create_one(&self.settings, &arriving, now).await?;
-        let known = tables(&mut self.target().await?, &arriving.schema).await?;
+        let mut target = self.target().await?;
+        copy::grants((&mut source, &schema), (&mut target, &arriving.schema)).await?;
+        let known = tables(&mut target, &arriving.schema).await?;
         let others: Vec<_> = tables(&mut source, &schema).await?.into_iter().filter(|table| !known.contains(table)).collect();
         if !others.is_empty() {
             let says = format!("has tables that are not moved: {}; move them to another schema first", others.join(", "));

@@ -51,6 +51,34 @@ pub const IDENTITIES_OF_SCHEMA: &str = "
 /// Sets the sequence of column `$2` of table `$1` to `$3`. The next value is greater if `$4`.
 pub const SET_IDENTITY: &str = "select setval(pg_get_serial_sequence($1, $2), $3, $4)";
 
+/// The statements that grant on schema `$2` what was granted on schema `$1`, on its tables and views and on their columns.
+pub const GRANTS_OF_SCHEMA: &str = "
+    with granted (what, acl) as (
+        select format('schema %I', $2), n.nspacl
+        from pg_namespace n
+        where n.nspname = $1
+        union all
+        select format('%I.%I', $2, c.relname), c.relacl
+        from pg_class c
+        join pg_namespace n on n.oid = c.relnamespace
+        where n.nspname = $1 and c.relkind in ('r', 'p', 'v')
+    ), of_columns (what, name, acl) as (
+        select format('%I.%I', $2, c.relname), a.attname, a.attacl
+        from pg_class c
+        join pg_namespace n on n.oid = c.relnamespace
+        join pg_attribute a on a.attrelid = c.oid
+        where n.nspname = $1 and c.relkind in ('r', 'p', 'v') and a.attacl is not null
+    ), listed (privilege, what, grantee) as (
+        select x.privilege_type, g.what, x.grantee
+        from granted g, aclexplode(g.acl) x
+        union all
+        select format('%s (%I)', x.privilege_type, o.name), o.what, x.grantee
+        from of_columns o, aclexplode(o.acl) x
+    )
+    select format('grant %s on %s to %s', l.privilege, l.what, coalesce(quote_ident(r.rolname), 'public'))
+    from listed l
+    left join pg_roles r on r.oid = l.grantee";
+
 /// Begins a transaction in which a statement may last as long as it needs.
 pub const BEGIN_COPY: &str = "begin; set local statement_timeout = 0; set local idle_in_transaction_session_timeout = 0";
 
