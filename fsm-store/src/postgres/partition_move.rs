@@ -118,9 +118,26 @@ impl PartitionMove {
             return Err(unfit(&self.from, &says));
         }
         if schema == self.from.schema {
+            self.check_roles(&mut source, &arriving.schema).await?;
             checked(&self.from, &self.settings).await?;
         }
         Ok(())
+    }
+
+    /// Returns an error if roles have rights at the old place and none at the new one. Their programs could not use the partition there.
+    async fn check_roles(&self, source: &mut PgConnection, arriving: &str) -> Result<()> {
+        let there: Vec<String> = sqlx::query_scalar(sql::ROLES_OF_SCHEMA).bind(arriving).fetch_all(&mut self.target().await?).await?;
+        let here: Vec<String> = sqlx::query_scalar(sql::ROLES_OF_SCHEMA).bind(&self.from.schema).fetch_all(source).await?;
+        let missing: Vec<_> = here.into_iter().filter(|role| !there.contains(role)).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let says = format!(
+            "has rights that are not moved, of the roles {}; run `migrations/roles.sql` at the new place, with `set search_path = {arriving}`, and \
+             begin the move again",
+            missing.join(", ")
+        );
+        Err(unfit(&self.from, &says))
     }
 
     /// Locks all tables, so that each transaction that writes in them has ended, and renames the schema.
@@ -170,6 +187,12 @@ impl PartitionMove {
             copy::identities((&mut source, &schema), (&mut target, &arriving)).await?;
             each(&mut target, "analyze", &arriving, &names).await?;
             rename(&mut target, &arriving, name).await?;
+            let functions: Vec<String> = sqlx::query_scalar(sql::FUNCTIONS_OF_SCHEMA).bind(name).fetch_all(&mut target).await?;
+            for function in functions {
+                // Those of the roles name the schema.
+                let text = format!("alter function {function} set search_path = pg_catalog, {}, pg_temp", quoted(name));
+                target.execute(sqlx::raw_sql(AssertSqlSafe(text))).await?;
+            }
             target.execute(sql::COMMIT).await?;
             Ok(rows)
         };

@@ -38,6 +38,23 @@ pub const TABLES_OF_SCHEMA: &str = "
     where n.nspname = $1 and c.relkind in ('r', 'p')
     order by c.relname";
 
+/// The roles other than the owners that have rights on tables of schema `$1`.
+pub const ROLES_OF_SCHEMA: &str = "
+    select distinct r.rolname::text
+    from pg_class c
+    join pg_namespace n on n.oid = c.relnamespace
+    cross join aclexplode(c.relacl) a
+    join pg_roles r on r.oid = a.grantee
+    where n.nspname = $1 and a.grantee <> c.relowner
+    order by 1";
+
+/// The functions of schema `$1` that set the `search_path`.
+pub const FUNCTIONS_OF_SCHEMA: &str = "
+    select p.oid::regprocedure::text
+    from pg_proc p
+    join pg_namespace n on n.oid = p.pronamespace
+    where n.nspname = $1 and p.proconfig::text like '%search_path=%'";
+
 /// The columns of schema `$1` that number rows: table, column, sequence.
 pub const IDENTITIES_OF_SCHEMA: &str = "
     select c.relname::text, a.attname::text, s.relname::text

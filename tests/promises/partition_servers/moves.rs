@@ -213,3 +213,28 @@ async fn a_move_never_copies_over_rows_that_programs_may_have_changed() {
     assert_eq!(credits.iter().map(|(_, number)| *number).collect::<Vec<_>>(), [0, 1, 2, 3]);
     runtime.shutdown().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rights_of_roles_are_at_the_new_place_before_the_partition_is() {
+    let Some(servers) = Servers::start().await else { return };
+    let roles = |schema: &str| format!("set search_path = {schema}; {}", include_str!("../../../fsm-store/migrations/roles.sql"));
+    let run = async |url: String, text: String| {
+        sqlx::raw_sql(sqlx::AssertSqlSafe(text)).execute(&mut PgConnection::connect(&url).await.unwrap()).await.unwrap()
+    };
+    run(servers.second.url(), roles("fsm_0001")).await;
+    let opening = Opening::to_act(servers.url());
+    let mut moving = partition_move::begin(&opening, MOVED, &servers.first.url()).await.unwrap().unwrap();
+    moving.step(Step::Announce).await.unwrap();
+    let error = moving.step(Step::Prepare).await.unwrap_err().to_string();
+    assert!(error.contains("roles fsm_sender, fsm_viewer, fsm_worker") && error.contains("search_path = fsm_0001_arriving_2"), "{error}");
+    run(servers.first.url(), roles("fsm_0001_arriving_2")).await;
+    for step in &Step::ALL[1..] {
+        moving.step(*step).await.unwrap();
+    }
+    let mut there = PgConnection::connect(&servers.first.url()).await.unwrap();
+    let paths = "select distinct p.proconfig::text from pg_proc p where p.pronamespace = 'fsm_0001'::regnamespace";
+    let paths: Vec<String> = sqlx::query_scalar(paths).fetch_all(&mut there).await.unwrap();
+    assert_eq!(paths, [r#"{"search_path=pg_catalog, fsm_0001, pg_temp"}"#]);
+    let read = "set search_path = fsm_0001; set role fsm_worker; select * from fsm_partition; select * from fsm_instances";
+    sqlx::raw_sql(read).execute(&mut there).await.unwrap();
+}
