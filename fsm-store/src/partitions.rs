@@ -131,9 +131,10 @@ pub async fn check(store: &Store, place: &PartitionPlace) -> Result<()> {
 /// Returns `Err(Partition)` unless the open store is this partition, at whatever place.
 pub async fn check_itself(store: &Store, partition: Partition) -> Result<()> {
     let (number, of) = (partition.number(), partition.of());
-    match is_on(&mut store.reader().await?.conn(), partition).await? {
-        true => Ok(()),
-        false => Err(unfit(store, &format!("is not partition {number} of {of}, as which the directory lists it"))),
+    // A table that is missing is an error of the statement, after which the directory is read.
+    match itself(&mut store.reader().await?.conn()).await? {
+        Some((known, others, _)) if (known, others) == (i64::from(number), i64::from(of)) => Ok(()),
+        _ => Err(unfit(store, &format!("is not partition {number} of {of}, as which the directory lists it"))),
     }
 }
 

@@ -111,8 +111,10 @@ impl PartitionMove {
         }
         let arriving = PartitionPlace { schema: arriving(&self.to), ..self.to.clone() };
         partitions::create_one(&self.settings, &arriving, now).await?;
-        let known = tables(&mut self.target().await?, &arriving.schema).await?;
-        let others: Vec<_> = tables(&mut source, &schema).await?.into_iter().filter(|table| !known.contains(table)).collect();
+        let relations = sql::RELATIONS_OF_SCHEMA;
+        let known: Vec<String> = sqlx::query_scalar(relations).bind(&arriving.schema).fetch_all(&mut self.target().await?).await?;
+        let mut others: Vec<String> = sqlx::query_scalar(relations).bind(&schema).fetch_all(&mut source).await?;
+        others.retain(|relation| !known.contains(relation));
         if !others.is_empty() {
             let says = format!("has tables that are not moved: {}; move them to another schema first", others.join(", "));
             return Err(unfit(&self.from, &says));

@@ -38,6 +38,14 @@ pub const TABLES_OF_SCHEMA: &str = "
     where n.nspname = $1 and c.relkind in ('r', 'p')
     order by c.relname";
 
+/// The tables and views of schema `$1`.
+pub const RELATIONS_OF_SCHEMA: &str = "
+    select c.relname::text
+    from pg_class c
+    join pg_namespace n on n.oid = c.relnamespace
+    where n.nspname = $1 and c.relkind in ('r', 'p', 'v', 'm', 'f')
+    order by c.relname";
+
 /// The roles other than the owners that have rights on tables of schema `$1`.
 pub const ROLES_OF_SCHEMA: &str = "
     select distinct r.rolname::text

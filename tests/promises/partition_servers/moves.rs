@@ -238,3 +238,15 @@ async fn the_rights_of_roles_are_at_the_new_place_before_the_partition_is() {
     let read = "set search_path = fsm_0001; set role fsm_worker; select * from fsm_partition; select * from fsm_instances";
     sqlx::raw_sql(read).execute(&mut there).await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_starts_during_a_move_joins_the_partition_at_its_new_place() {
+    let Some(servers) = Servers::start().await else { return };
+    let to = servers.first.url();
+    step(&servers, &to, &Step::ALL[..3]).await;
+    let runtime = servers.builder().patience(Duration::from_secs(1)).start().await.unwrap();
+    assert_eq!(runtime.health().unready_partitions, [MOVED]);
+    step(&servers, &to, &Step::ALL).await;
+    until("all partitions are used", async || runtime.health().unready_partitions.is_empty()).await;
+    runtime.shutdown().await.unwrap();
+}
