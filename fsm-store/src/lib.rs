@@ -38,6 +38,7 @@ pub mod outbox;
 pub mod overview;
 pub mod pages;
 pub mod partition_outbox;
+pub mod partition_place;
 pub mod partitions;
 mod pool;
 #[cfg(feature = "postgres")]

@@ -3,58 +3,14 @@
 use fsm_core::partition::{MOST_PARTITIONS, Partition};
 use fsm_core::time::Timestamp;
 
-use super::address;
 use super::conn::Conn;
 use super::error::{Result, StoreError};
 use super::migrate;
 use super::open::Store;
-use super::settings::{DirectoryEntry, Settings};
+use super::partition_place::PartitionPlace;
+use super::settings::Settings;
 use super::sql;
 use super::values::values;
-
-/// The place of a partition, as the directory has it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PartitionPlace {
-    /// The partition.
-    pub partition: Partition,
-    /// The schema of its tables.
-    pub schema: String,
-    /// The URL of its database; `None` for the database of the directory.
-    pub url: Option<String>,
-    /// The number of places that the partition has had, with this one.
-    pub epoch: i64,
-    /// The URL to which the partition is being moved.
-    pub moving_to: Option<String>,
-}
-
-impl PartitionPlace {
-    /// The place of a partition that is created: the schema is named after the number.
-    pub fn new(partition: Partition, url: Option<String>) -> PartitionPlace {
-        PartitionPlace { partition, schema: format!("fsm_{:04}", partition.number()), url, epoch: 1, moving_to: None }
-    }
-
-    /// The URL without its password.
-    pub fn shown_url(&self) -> Option<String> {
-        self.url.as_deref().map(address::without_password)
-    }
-
-    /// The URL to which the partition is being moved, without its password.
-    pub fn shown_target(&self) -> Option<String> {
-        self.moving_to.as_deref().map(address::without_password)
-    }
-
-    /// The settings to open this partition, for a directory that was opened with `directory`. The store follows the partition to other places.
-    pub fn settings(&self, directory: &Settings) -> Settings {
-        let entry = DirectoryEntry { url: directory.url.clone(), partition: self.partition, epoch: self.epoch };
-        Settings { directory: Some(entry), ..self.here(directory) }
-    }
-
-    /// The settings to open the schema at this place, whether or not the directory lists it.
-    pub(super) fn here(&self, directory: &Settings) -> Settings {
-        let url = self.url.clone().unwrap_or_else(|| directory.url.clone());
-        Settings { url, schema: Some(self.schema.clone()), directory: None, ..directory.clone() }
-    }
-}
 
 /// A page of the keys of a partition's instances.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,7 +57,7 @@ async fn listed(store: &Store, conn: &mut Conn<'_>) -> Result<Vec<PartitionPlace
         let Some(partition) = partition else {
             return Err(unfit(store, &format!("has a directory of {of} partitions in which number {number} is not the next")));
         };
-        places.push(PartitionPlace { partition, schema: row.get(1)?, url: row.get(2)?, epoch: row.get(3)?, moving_to: row.get(4)? });
+        places.push(PartitionPlace { partition, schema: row.get(1)?, url: row.get(2)?, place_number: row.get(3)?, moving_to: row.get(4)? });
     }
     Ok(places)
 }
@@ -112,12 +68,12 @@ pub async fn check(store: &Store, place: &PartitionPlace) -> Result<()> {
     let known = if tables(&mut reader.conn()).await?.partition { itself(&mut reader.conn()).await? } else { None };
     let (number, of) = (place.partition.number(), place.partition.of());
     match known {
-        Some(known) if known == (i64::from(number), i64::from(of), place.epoch) => Ok(()),
-        Some((known, _, epoch)) if known == i64::from(number) && epoch != place.epoch => Err(unfit(
+        Some(known) if known == (i64::from(number), i64::from(of), place.place_number) => Ok(()),
+        Some((known, _, place_number)) if known == i64::from(number) && place_number != place.place_number => Err(unfit(
             store,
             &format!(
-                "is partition {number} of {of} as it was at place number {epoch}, and the directory lists place number {}",
-                place.epoch
+                "is partition {number} of {of} as it was at place number {place_number}, and the directory lists place number {}",
+                place.place_number
             ),
         )),
         Some((other, others, _)) => Err(unfit(
@@ -131,9 +87,10 @@ pub async fn check(store: &Store, place: &PartitionPlace) -> Result<()> {
 /// Returns `Err(Partition)` unless the open store is this partition, at whatever place.
 pub async fn check_itself(store: &Store, partition: Partition) -> Result<()> {
     let (number, of) = (partition.number(), partition.of());
-    match is_on(&mut store.reader().await?.conn(), partition).await? {
-        true => Ok(()),
-        false => Err(unfit(store, &format!("is not partition {number} of {of}, as which the directory lists it"))),
+    // A table that is missing is an error of the statement, after which the directory is read.
+    match itself(&mut store.reader().await?.conn()).await? {
+        Some((known, others, _)) if (known, others) == (i64::from(number), i64::from(of)) => Ok(()),
+        _ => Err(unfit(store, &format!("is not partition {number} of {of}, as which the directory lists it"))),
     }
 }
 
@@ -228,7 +185,8 @@ async fn create_tables(store: &Store, place: &PartitionPlace, now: Timestamp) ->
     }
     if !tables.partition {
         conn.script(sql::PARTITION_TABLE).await?;
-        conn.rows(&sql::PARTITION_IS, &values![i64::from(place.partition.number()), i64::from(place.partition.of()), place.epoch]).await?;
+        conn.rows(&sql::PARTITION_IS, &values![i64::from(place.partition.number()), i64::from(place.partition.of()), place.place_number])
+            .await?;
     }
     tx.commit().await?;
     check(store, place).await?;
@@ -249,7 +207,7 @@ async fn tables(conn: &mut Conn<'_>) -> Result<Tables> {
     Ok(Tables { directory: row.get(0)?, partition: row.get(1)?, instances: row.get(2)? })
 }
 
-/// The number of this partition, the number of all, and the epoch of this place.
+/// The number of this partition, the number of all, and the number of this place.
 async fn itself(conn: &mut Conn<'_>) -> Result<Option<(i64, i64, i64)>> {
     let rows = conn.rows(&sql::PARTITION, &[]).await?;
     rows.first().map(|row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).transpose()

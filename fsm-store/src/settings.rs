@@ -36,7 +36,7 @@ pub struct DirectoryEntry {
     /// The partition.
     pub partition: Partition,
     /// The number of times, from 1, that the partition got a place.
-    pub epoch: i64,
+    pub place_number: i64,
 }
 
 /// The durability of a SQLite commit.

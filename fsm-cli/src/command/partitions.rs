@@ -107,7 +107,7 @@ fn show(session: &mut Session<'_, '_>, all: &[ListedPartition]) -> Result<(), Pr
 
 fn told(ListedPartition { place, .. }: &ListedPartition) -> Value {
     let (number, schema) = (place.partition.number(), &place.schema);
-    json!({ "partition": number, "schema": schema, "url": place.shown_url(), "epoch": place.epoch, "moving_to": place.shown_target() })
+    json!({ "partition": number, "schema": schema, "url": place.shown_url(), "place_number": place.place_number, "moving_to": place.shown_target() })
 }
 
 fn told_check(one: &ListedPartition, check: &PartitionCheck) -> Value {

@@ -6,7 +6,8 @@ use std::time::Duration;
 use fsm_core::partition::{Partition, partition_of};
 use fsm_core::time::Timestamp;
 use fsm_store::open::Store;
-use fsm_store::partitions::{self, PartitionPlace};
+use fsm_store::partition_place::PartitionPlace;
+use fsm_store::partitions;
 use fsm_store::settings::Settings;
 
 use crate::clock::Clock;

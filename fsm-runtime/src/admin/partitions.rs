@@ -3,7 +3,8 @@
 use fsm_core::partition::{MOST_PARTITIONS, partition_of};
 use fsm_store::error::StoreError;
 use fsm_store::open::Store;
-use fsm_store::partitions::{self, PartitionPlace};
+use fsm_store::partition_place::PartitionPlace;
+use fsm_store::partitions;
 use fsm_store::settings::Settings;
 use fsm_store::{machines, migrate};
 

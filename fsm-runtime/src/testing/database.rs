@@ -8,7 +8,8 @@ use fsm_core::time::Timestamp;
 use fsm_store::migrate;
 use fsm_store::open::Store;
 #[cfg(feature = "postgres")]
-use fsm_store::partitions::{PartitionPlace, create};
+use fsm_store::partition_place::PartitionPlace;
+use fsm_store::partitions::create;
 use fsm_store::settings::Settings;
 #[cfg(feature = "postgres")]
 use fsm_store::testing::Fresh;

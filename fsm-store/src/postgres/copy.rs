@@ -1,4 +1,4 @@
-//! Copying the rows of tables, and the rights on them, from one PostgreSQL database to another.
+//! Copying the rows of tables from one PostgreSQL database to another.
 
 use std::time::Duration;
 
@@ -31,15 +31,6 @@ pub(super) async fn table((from, from_schema): Side<'_>, (to, to_schema): Side<'
         timeout(silence, written.send(part?)).await.map_err(silent)??;
     }
     Ok(timeout(silence, written.finish()).await.map_err(silent)??)
-}
-
-/// Grants what was granted. Returns an error if a role does not exist in the other database.
-pub(super) async fn grants((from, from_schema): Side<'_>, (to, to_schema): Side<'_>) -> Result<()> {
-    let statements: Vec<String> = sqlx::query_scalar(sql::GRANTS_OF_SCHEMA).bind(from_schema).bind(to_schema).fetch_all(&mut *from).await?;
-    for statement in statements {
-        to.execute(sqlx::raw_sql(AssertSqlSafe(statement))).await?;
-    }
-    Ok(())
 }
 
 /// Sets the next values of the columns that number rows.

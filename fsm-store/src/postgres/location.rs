@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::quoted;
 use super::servers::Servers;
-use crate::partitions::PartitionPlace;
+use crate::partition_place::PartitionPlace;
 use crate::settings::{DirectoryEntry, Settings};
 use crate::sql;
 
@@ -37,7 +37,7 @@ struct Current {
     servers: Arc<Servers>,
     /// The URL and the schema that the directory had.
     place: Option<(String, String)>,
-    epoch: i64,
+    place_number: i64,
     name: Arc<str>,
 }
 
@@ -78,9 +78,9 @@ impl Location {
             read_at: Mutex::default(),
         });
         let place = settings.schema.clone().map(|schema| (settings.url.clone(), schema));
-        let epoch = entry.as_ref().map_or(0, |entry| entry.directory.epoch);
+        let place_number = entry.as_ref().map_or(0, |entry| entry.directory.place_number);
         let servers = Arc::new(configured(settings, servers, is_marked));
-        Location { current: RwLock::new(Current { servers, place, epoch, name }), entry, moves: watch::Sender::new(0) }
+        Location { current: RwLock::new(Current { servers, place, place_number, name }), entry, moves: watch::Sender::new(0) }
     }
 
     /// The name of the database in messages.
@@ -120,7 +120,7 @@ impl Location {
             return Err(error);
         }
         let (mut conn, host) = self.connect_here().await?;
-        if !entry.is_at(&mut conn, self.current().epoch).await? {
+        if !entry.is_at(&mut conn, self.current().place_number).await? {
             return Err(entry.missing());
         }
         entry.is_missing.store(false, Ordering::Release);
@@ -188,14 +188,15 @@ impl Location {
         let settings = place.settings(&Settings { url: entry.directory.url.clone(), ..entry.settings.clone() });
         let known = Some((settings.url.clone(), place.schema.clone()));
         let current = self.current();
-        if (current.place, current.epoch) == (known.clone(), place.epoch) {
+        if (current.place, current.place_number) == (known.clone(), place.place_number) {
             return;
         }
         let Ok(servers) = Servers::parse(&settings.url) else { return };
         let name = name_of(&servers);
         let servers = Arc::new(configured(&settings, servers, entry.is_marked));
         tracing::info!(partition = place.partition.number(), database = %name, "the partition was moved, and its new place is used");
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Current { servers, place: known, epoch: place.epoch, name };
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) =
+            Current { servers, place: known, place_number: place.place_number, name };
         self.moves.send_modify(|moves| *moves += 1);
     }
 
@@ -223,17 +224,17 @@ impl Entry {
         let mut conn = connected(&directory, &self.directory.url).await?;
         let number = i64::from(partition.number());
         let listed = sqlx::query_as(sql::PARTITION_LISTED).bind(number).persistent(false).fetch_one(&mut conn).await?;
-        let (schema, url, epoch, moving_to) = listed;
-        Ok(PartitionPlace { partition, schema, url, epoch, moving_to })
+        let (schema, url, place_number, moving_to) = listed;
+        Ok(PartitionPlace { partition, schema, url, place_number, moving_to })
     }
 
-    /// Returns true if the schema of the session is the partition in this epoch.
-    async fn is_at(&self, conn: &mut PgConnection, epoch: i64) -> sqlx::Result<bool> {
+    /// Returns true if the schema of the session is the partition with this place number.
+    async fn is_at(&self, conn: &mut PgConnection, place_number: i64) -> sqlx::Result<bool> {
         let partition = self.directory.partition;
         match conn.fetch_optional(sqlx::raw_sql(sql::PARTITION.postgres)).await {
             Ok(Some(row)) => {
                 let known: (i64, i64, i64) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-                Ok(known == (i64::from(partition.number()), i64::from(partition.of()), epoch))
+                Ok(known == (i64::from(partition.number()), i64::from(partition.of()), place_number))
             }
             Ok(None) => Ok(false),
             Err(error) if is_missing(&error) => Ok(false),

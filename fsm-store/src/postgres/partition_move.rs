@@ -18,7 +18,8 @@ use crate::error::{Class, Result, StoreError};
 use crate::guarded::within;
 use crate::migrate;
 use crate::open::Store;
-use crate::partitions::{self, PartitionPlace};
+use crate::partition_place::PartitionPlace;
+use crate::partitions;
 use crate::settings::Settings;
 use crate::sql;
 
@@ -73,7 +74,7 @@ impl PartitionMove {
             }
             _ => {}
         }
-        let to = PartitionPlace { url: Some(to.to_owned()), epoch: from.epoch + 1, moving_to: None, ..from.clone() };
+        let to = PartitionPlace { url: Some(to.to_owned()), place_number: from.place_number + 1, moving_to: None, ..from.clone() };
         Ok(Some(PartitionMove { lock, settings: directory.clone(), from, to }))
     }
 
@@ -99,7 +100,7 @@ impl PartitionMove {
     async fn announce(&mut self) -> Result<()> {
         let announced = sqlx::query(sql::PARTITION_ANNOUNCE).bind(i64::from(self.from.partition.number())).bind(&self.to.url);
         let mut directory = connected(&self.settings, &self.settings.url).await?;
-        let announced = announced.bind(self.from.epoch).execute(&mut directory).await?.rows_affected();
+        let announced = announced.bind(self.from.place_number).execute(&mut directory).await?.rows_affected();
         if announced == 1 { Ok(()) } else { Err(unfit(&self.from, "was changed in the directory meanwhile")) }
     }
 
@@ -111,18 +112,35 @@ impl PartitionMove {
         }
         let arriving = PartitionPlace { schema: arriving(&self.to), ..self.to.clone() };
         partitions::create_one(&self.settings, &arriving, now).await?;
-        let mut target = self.target().await?;
-        copy::grants((&mut source, &schema), (&mut target, &arriving.schema)).await?;
-        let known = tables(&mut target, &arriving.schema).await?;
-        let others: Vec<_> = tables(&mut source, &schema).await?.into_iter().filter(|table| !known.contains(table)).collect();
+        let relations = sql::RELATIONS_OF_SCHEMA;
+        let known: Vec<String> = sqlx::query_scalar(relations).bind(&arriving.schema).fetch_all(&mut self.target().await?).await?;
+        let mut others: Vec<String> = sqlx::query_scalar(relations).bind(&schema).fetch_all(&mut source).await?;
+        others.retain(|relation| !known.contains(relation));
         if !others.is_empty() {
             let says = format!("has tables that are not moved: {}; move them to another schema first", others.join(", "));
             return Err(unfit(&self.from, &says));
         }
         if schema == self.from.schema {
+            self.check_roles(&mut source, &arriving.schema).await?;
             checked(&self.from, &self.settings).await?;
         }
         Ok(())
+    }
+
+    /// Returns an error if roles have rights at the old place and none at the new one. Their programs could not use the partition there.
+    async fn check_roles(&self, source: &mut PgConnection, arriving: &str) -> Result<()> {
+        let there: Vec<String> = sqlx::query_scalar(sql::ROLES_OF_SCHEMA).bind(arriving).fetch_all(&mut self.target().await?).await?;
+        let here: Vec<String> = sqlx::query_scalar(sql::ROLES_OF_SCHEMA).bind(&self.from.schema).fetch_all(source).await?;
+        let missing: Vec<_> = here.into_iter().filter(|role| !there.contains(role)).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let says = format!(
+            "has rights that are not moved, of the roles {}; grant them at the new place, on the schema `{arriving}`, and begin the move again. \
+             `migrations/roles.sql` does it after `set search_path = {arriving}` for the roles of the library",
+            missing.join(", ")
+        );
+        Err(unfit(&self.from, &says))
     }
 
     /// Locks all tables, so that each transaction that writes in them has ended, and renames the schema.
@@ -172,6 +190,12 @@ impl PartitionMove {
             copy::identities((&mut source, &schema), (&mut target, &arriving)).await?;
             each(&mut target, "analyze", &arriving, &names).await?;
             rename(&mut target, &arriving, name).await?;
+            let functions: Vec<String> = sqlx::query_scalar(sql::FUNCTIONS_OF_SCHEMA).bind(name).fetch_all(&mut target).await?;
+            for function in functions {
+                // Those of the roles name the schema.
+                let text = format!("alter function {function} set search_path = pg_catalog, {}, pg_temp", quoted(name));
+                target.execute(sqlx::raw_sql(AssertSqlSafe(text))).await?;
+            }
             target.execute(sql::COMMIT).await?;
             Ok(rows)
         };
@@ -183,7 +207,7 @@ impl PartitionMove {
 
     async fn switch(&mut self) -> Result<()> {
         let switched = sqlx::query(sql::PARTITION_SWITCH).bind(i64::from(self.from.partition.number())).bind(&self.to.url);
-        let switched = switched.bind(self.from.epoch).execute(&mut self.lock).await?.rows_affected();
+        let switched = switched.bind(self.from.place_number).execute(&mut self.lock).await?.rows_affected();
         if switched != 1 {
             return Err(unfit(&self.from, "was changed in the directory meanwhile"));
         }
@@ -216,7 +240,7 @@ impl PartitionMove {
 pub async fn cancel(directory: &Settings, number: u32) -> Result<PartitionPlace> {
     let (lock, from) = locked(directory, number).await?;
     let Some(to) = &from.moving_to else { return Err(unfit(&from, "is not being moved")) };
-    let to = PartitionPlace { url: Some(to.clone()), epoch: from.epoch + 1, moving_to: None, ..from.clone() };
+    let to = PartitionPlace { url: Some(to.clone()), place_number: from.place_number + 1, moving_to: None, ..from.clone() };
     let mut this = PartitionMove { lock, settings: directory.clone(), from, to };
     let (mut source, schema) = this.source().await?;
     if schema != this.from.schema {
@@ -228,7 +252,7 @@ pub async fn cancel(directory: &Settings, number: u32) -> Result<PartitionPlace>
         }
         rename(&mut source, &schema, &this.from.schema).await?;
     }
-    let cancelled = sqlx::query(sql::PARTITION_CANCEL).bind(i64::from(number)).bind(this.from.epoch);
+    let cancelled = sqlx::query(sql::PARTITION_CANCEL).bind(i64::from(number)).bind(this.from.place_number);
     cancelled.execute(&mut this.lock).await?;
     this.lock.execute(sql::COMMIT).await?;
     Ok(PartitionPlace { moving_to: None, ..this.from })
@@ -239,12 +263,12 @@ const IS_THERE: &str = "exists at the new place already: it belongs to other par
 
 /// The name of the schema at a place that does not have all rows yet.
 fn arriving(place: &PartitionPlace) -> String {
-    format!("{}_arriving_{}", place.schema, place.epoch)
+    format!("{}_arriving_{}", place.schema, place.place_number)
 }
 
 /// The name of the schema at a place that the partition has left.
 pub fn frozen(place: &PartitionPlace) -> String {
-    format!("{}_moved_{}", place.schema, place.epoch)
+    format!("{}_moved_{}", place.schema, place.place_number)
 }
 
 /// Locks the entry of a partition in the directory, and returns it.
@@ -263,15 +287,15 @@ async fn locked(directory: &Settings, number: u32) -> Result<(PgConnection, Part
     }
     // Another process may have moved it before the lock.
     let listed = sqlx::query_as(sql::PARTITION_LISTED).bind(i64::from(number)).fetch_one(&mut lock).await?;
-    let (schema, url, epoch, moving_to) = listed;
-    Ok((lock, PartitionPlace { schema, url, epoch, moving_to, ..place }))
+    let (schema, url, place_number, moving_to) = listed;
+    Ok((lock, PartitionPlace { schema, url, place_number, moving_to, ..place }))
 }
 
 /// Returns an error unless the transaction of this connection still has the lock, and the directory lists the place that was read under it.
 async fn has_lock(lock: &mut PgConnection, from: &PartitionPlace, deadline: Duration) -> Result<()> {
     let listed = sqlx::query_as(sql::PARTITION_LISTED).bind(i64::from(from.partition.number())).fetch_one(lock);
-    let (_, url, epoch, _): (String, Option<String>, i64, Option<String>) = within(deadline, listed).await?;
-    if (&url, epoch) == (&from.url, from.epoch) { Ok(()) } else { Err(unfit(from, "was changed in the directory meanwhile")) }
+    let (_, url, place_number, _): (String, Option<String>, i64, Option<String>) = within(deadline, listed).await?;
+    if (&url, place_number) == (&from.url, from.place_number) { Ok(()) } else { Err(unfit(from, "was changed in the directory meanwhile")) }
 }
 
 /// Returns once the lock is lost.

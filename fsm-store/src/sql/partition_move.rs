@@ -1,7 +1,7 @@
 //! Moving a partition. PostgreSQL only. The names of schemas and tables in these statements are quoted by their users.
 
-/// The schema, the URL, the epoch and the target of partition `$1`.
-pub const PARTITION_LISTED: &str = "select p.schema, p.url, p.epoch, p.moving_to from fsm_partitions p where p.partition = $1";
+/// The schema, the URL, the place number and the target of partition `$1`.
+pub const PARTITION_LISTED: &str = "select p.schema, p.url, p.place_number, p.moving_to from fsm_partitions p where p.partition = $1";
 
 /// Begins the transaction that has the lock of [`PARTITION_LOCK`] for as long as a move lasts.
 pub const BEGIN_LOCK: &str = "begin; set local idle_in_transaction_session_timeout = 0";
@@ -9,23 +9,23 @@ pub const BEGIN_LOCK: &str = "begin; set local idle_in_transaction_session_timeo
 /// Tries to lock the move of partition `$1` until the transaction ends.
 pub const PARTITION_LOCK: &str = "select pg_try_advisory_xact_lock(1718840173, $1::integer)";
 
-/// Says that partition `$1`, in epoch `$3`, is being moved to URL `$2`.
+/// Says that partition `$1`, with place number `$3`, is being moved to URL `$2`.
 pub const PARTITION_ANNOUNCE: &str = "
     update fsm_partitions
     set moving_to = $2
-    where partition = $1 and epoch = $3 and coalesce(moving_to, $2) = $2";
+    where partition = $1 and place_number = $3 and coalesce(moving_to, $2) = $2";
 
-/// Says that partition `$1`, in epoch `$3` before, was moved to URL `$2`.
+/// Says that partition `$1`, with place number `$3` before, was moved to URL `$2`.
 pub const PARTITION_SWITCH: &str = "
     update fsm_partitions
-    set url = $2, epoch = epoch + 1, moving_to = null
-    where partition = $1 and epoch = $3 and moving_to = $2";
+    set url = $2, place_number = place_number + 1, moving_to = null
+    where partition = $1 and place_number = $3 and moving_to = $2";
 
-/// Says that partition `$1`, in epoch `$2`, is no longer being moved.
+/// Says that partition `$1`, with place number `$2`, is no longer being moved.
 pub const PARTITION_CANCEL: &str = "
     update fsm_partitions
     set moving_to = null
-    where partition = $1 and epoch = $2";
+    where partition = $1 and place_number = $2";
 
 /// Returns whether schema `$1` exists.
 pub const SCHEMA_EXISTS: &str = "select exists (select 1 from pg_namespace n where n.nspname = $1)";
@@ -37,6 +37,31 @@ pub const TABLES_OF_SCHEMA: &str = "
     join pg_namespace n on n.oid = c.relnamespace
     where n.nspname = $1 and c.relkind in ('r', 'p')
     order by c.relname";
+
+/// The tables and views of schema `$1`.
+pub const RELATIONS_OF_SCHEMA: &str = "
+    select c.relname::text
+    from pg_class c
+    join pg_namespace n on n.oid = c.relnamespace
+    where n.nspname = $1 and c.relkind in ('r', 'p', 'v', 'm', 'f')
+    order by c.relname";
+
+/// The roles other than the owners that have rights on tables of schema `$1`.
+pub const ROLES_OF_SCHEMA: &str = "
+    select distinct r.rolname::text
+    from pg_class c
+    join pg_namespace n on n.oid = c.relnamespace
+    cross join aclexplode(c.relacl) a
+    join pg_roles r on r.oid = a.grantee
+    where n.nspname = $1 and a.grantee <> c.relowner
+    order by 1";
+
+/// The functions of schema `$1` that set the `search_path`.
+pub const FUNCTIONS_OF_SCHEMA: &str = "
+    select p.oid::regprocedure::text
+    from pg_proc p
+    join pg_namespace n on n.oid = p.pronamespace
+    where n.nspname = $1 and p.proconfig::text like '%search_path=%'";
 
 /// The columns of schema `$1` that number rows: table, column, sequence.
 pub const IDENTITIES_OF_SCHEMA: &str = "
@@ -51,41 +76,14 @@ pub const IDENTITIES_OF_SCHEMA: &str = "
 /// Sets the sequence of column `$2` of table `$1` to `$3`. The next value is greater if `$4`.
 pub const SET_IDENTITY: &str = "select setval(pg_get_serial_sequence($1, $2), $3, $4)";
 
-/// The statements that grant on schema `$2` what was granted on schema `$1`, on its tables and views and on their columns.
-pub const GRANTS_OF_SCHEMA: &str = "
-    with granted (what, acl) as (
-        select format('schema %I', $2), n.nspacl
-        from pg_namespace n
-        where n.nspname = $1
-        union all
-        select format('%I.%I', $2, c.relname), c.relacl
-        from pg_class c
-        join pg_namespace n on n.oid = c.relnamespace
-        where n.nspname = $1 and c.relkind in ('r', 'p', 'v')
-    ), of_columns (what, name, acl) as (
-        select format('%I.%I', $2, c.relname), a.attname, a.attacl
-        from pg_class c
-        join pg_namespace n on n.oid = c.relnamespace
-        join pg_attribute a on a.attrelid = c.oid
-        where n.nspname = $1 and c.relkind in ('r', 'p', 'v') and a.attacl is not null
-    ), listed (privilege, what, grantee) as (
-        select x.privilege_type, g.what, x.grantee
-        from granted g, aclexplode(g.acl) x
-        union all
-        select format('%s (%I)', x.privilege_type, o.name), o.what, x.grantee
-        from of_columns o, aclexplode(o.acl) x
-    )
-    select format('grant %s on %s to %s', l.privilege, l.what, coalesce(quote_ident(r.rolname), 'public'))
-    from listed l
-    left join pg_roles r on r.oid = l.grantee";
-
 /// Begins a transaction in which a statement may last as long as it needs.
 pub const BEGIN_COPY: &str = "begin; set local statement_timeout = 0; set local idle_in_transaction_session_timeout = 0";
 
-/// Renames a schema when no transaction writes in its tables any more. It waits two seconds for each table: other transactions wait meanwhile.
+/// Renames a schema when no transaction writes in its tables any more. It waits for each table for less than the usual
+/// `deadlock_timeout`, so that the transactions of programs are not ended in its place.
 pub fn freeze(schema: &str, frozen: &str, tables: impl Iterator<Item = String>) -> String {
     let tables = tables.map(|table| format!("{schema}.{table}")).collect::<Vec<_>>().join(", ");
     format!(
-        "begin; set local lock_timeout = '2s'; lock table {tables} in access exclusive mode; alter schema {schema} rename to {frozen}; commit"
+        "begin; set local lock_timeout = '800ms'; lock table {tables} in access exclusive mode; alter schema {schema} rename to {frozen}; commit"
     )
 }

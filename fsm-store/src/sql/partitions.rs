@@ -16,18 +16,18 @@ pub const PARTITION_TABLES: Sql = same(
 /// The partitions of the directory, by number.
 pub const PARTITIONS: Sql = same(
     "
-    select p.partition, p.schema, p.url, p.epoch, p.moving_to
+    select p.partition, p.schema, p.url, p.place_number, p.moving_to
     from fsm_partitions p
     order by p.partition",
 );
 
-/// Creates the directory. The epoch counts the places that the partition has had.
+/// Creates the directory. The place number counts the places that the partition has had.
 pub const DIRECTORY_TABLE: &str = "
     create table fsm_partitions (
         partition bigint not null primary key,
         schema text not null,
         url text,
-        epoch bigint not null default 1,
+        place_number bigint not null default 1,
         moving_to text
     )";
 
@@ -38,21 +38,21 @@ pub const PARTITION_ADD: Sql = same(
     values ($1, $2, $3)",
 );
 
-/// The number of this partition, the number of all, and the epoch of this place.
-pub const PARTITION: Sql = same("select p.partition, p.partitions, p.epoch from fsm_partition p");
+/// The number of this partition, the number of all, and the number of this place.
+pub const PARTITION: Sql = same("select p.partition, p.partitions, p.place_number from fsm_partition p");
 
 /// Creates the table in which a partition says which one it is.
 pub const PARTITION_TABLE: &str = "
     create table fsm_partition (
         partition bigint not null,
         partitions bigint not null,
-        epoch bigint not null
+        place_number bigint not null
     )";
 
-/// Says that this is partition `$1` of `$2`, in epoch `$3`.
+/// Says that this is partition `$1` of `$2`, with place number `$3`.
 pub const PARTITION_IS: Sql = same(
     "
-    insert into fsm_partition (partition, partitions, epoch)
+    insert into fsm_partition (partition, partitions, place_number)
     values ($1, $2, $3)",
 );
 

@@ -45,7 +45,7 @@ pub const AS_USUAL: &str = "set local plan_cache_mode to default; set local lock
     set local enable_bitmapscan to default; set local jit to default";
 
 /// Begins a transaction that reads one snapshot.
-pub const SNAPSHOT_POSTGRES: &str = "begin isolation level repeatable read, read only";
+pub const SNAPSHOT_POSTGRES: &str = "begin isolation level repeatable read, read only; set local idle_in_transaction_session_timeout = 0";
 
 /// Begins a transaction that reads one snapshot, for statements that read whole tables.
 pub const EXAMINE_POSTGRES: &str = "begin isolation level repeatable read, read only; \

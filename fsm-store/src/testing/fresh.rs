@@ -8,7 +8,8 @@ use uuid::Uuid;
 
 use super::cluster;
 use crate::open::Store;
-use crate::partitions::{self, PartitionPlace};
+use crate::partition_place::PartitionPlace;
+use crate::partitions;
 use crate::settings::Settings;
 use crate::{migrate, sql};
 

@@ -8,7 +8,8 @@ use crate::error::{Class, Result, StoreError};
 use crate::migrate::{self, ROLES};
 use crate::notifications::NotificationListener;
 use crate::open::{Pools, Store};
-use crate::partitions::{self, PartitionPlace, places};
+use crate::partition_place::PartitionPlace;
+use crate::partitions::{self, places};
 use crate::settings::Settings;
 use crate::sql::{self, Sql};
 use crate::testing::EmptyDatabase;
@@ -87,7 +88,8 @@ async fn partitions_that_were_created_in_part_are_completed() {
     // The directory comes last. Before it, the schemas are complete, empty, or say which partition they are and have no tables yet.
     site.run("drop table fsm_partitions; drop schema fsm_0001 cascade; drop schema fsm_0002 cascade; create schema fsm_0001; create schema fsm_0002")
         .await;
-    site.run("create table fsm_0002.fsm_partition (partition bigint not null, partitions bigint not null, epoch bigint not null)").await;
+    site.run("create table fsm_0002.fsm_partition (partition bigint not null, partitions bigint not null, place_number bigint not null)")
+        .await;
     site.run("insert into fsm_0002.fsm_partition values (2, 3, 1)").await;
     assert!(site.create(&three).await.unwrap());
     for place in &three {

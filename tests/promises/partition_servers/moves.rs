@@ -66,8 +66,8 @@ async fn a_partition_moves_to_another_server_and_back_under_load_and_nothing_is_
     assert!(ledger.doubtful.is_empty(), "a move is shorter than the patience of a send: {:?}", ledger.doubtful);
     ledger.check(&servers, &second, &keys).await;
     let listed = partitions::list(&Opening::to_read(servers.url())).await.unwrap();
-    let epochs: Vec<_> = listed.iter().map(|one| one.place.epoch).collect();
-    assert_eq!(epochs, [1, 3, 1, 1]);
+    let place_numbers: Vec<_> = listed.iter().map(|one| one.place.place_number).collect();
+    assert_eq!(place_numbers, [1, 3, 1, 1]);
     for one in &listed {
         let checked = partitions::check(&Opening::to_read(servers.url()), &one.place).await;
         assert!(checked.problems.is_empty(), "{:?}", checked.problems);
@@ -189,7 +189,7 @@ async fn a_move_never_copies_over_rows_that_programs_may_have_changed() {
     until("the new place is used", async || accounts.send(key, credit(1)).await.is_ok()).await;
     // A backup of the directory, from the time of the move.
     let mut directory = PgConnection::connect(&servers.url()).await.unwrap();
-    let restored = sqlx::query("update fsm_partitions set url = $1, moving_to = $2, epoch = epoch - 1 where partition = 1");
+    let restored = sqlx::query("update fsm_partitions set url = $1, moving_to = $2, place_number = place_number - 1 where partition = 1");
     restored.bind(&second).bind(&first).execute(&mut directory).await.unwrap();
     let (rows, _) = step(&servers, &first, &Step::ALL).await;
     assert_eq!(rows, 0);
@@ -211,5 +211,42 @@ async fn a_move_never_copies_over_rows_that_programs_may_have_changed() {
     until("the new place is used", async || accounts.send(key, credit(3)).await.is_ok()).await;
     let credits = accounts.settled(key).within(LIMIT).await.unwrap().record.credits;
     assert_eq!(credits.iter().map(|(_, number)| *number).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    runtime.shutdown().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rights_of_roles_are_at_the_new_place_before_the_partition_is() {
+    let Some(servers) = Servers::start().await else { return };
+    let roles = |schema: &str| format!("set search_path = {schema}; {}", include_str!("../../../fsm-store/migrations/roles.sql"));
+    let run = async |url: String, text: String| {
+        sqlx::raw_sql(sqlx::AssertSqlSafe(text)).execute(&mut PgConnection::connect(&url).await.unwrap()).await.unwrap()
+    };
+    run(servers.second.url(), roles("fsm_0001")).await;
+    let opening = Opening::to_act(servers.url());
+    let mut moving = partition_move::begin(&opening, MOVED, &servers.first.url()).await.unwrap().unwrap();
+    moving.step(Step::Announce).await.unwrap();
+    let error = moving.step(Step::Prepare).await.unwrap_err().to_string();
+    assert!(error.contains("roles fsm_sender, fsm_viewer, fsm_worker") && error.contains("search_path = fsm_0001_arriving_2`"), "{error}");
+    run(servers.first.url(), roles("fsm_0001_arriving_2")).await;
+    for step in &Step::ALL[1..] {
+        moving.step(*step).await.unwrap();
+    }
+    let mut there = PgConnection::connect(&servers.first.url()).await.unwrap();
+    let paths = "select distinct p.proconfig::text from pg_proc p where p.pronamespace = 'fsm_0001'::regnamespace";
+    let paths: Vec<String> = sqlx::query_scalar(paths).fetch_all(&mut there).await.unwrap();
+    assert_eq!(paths, [r#"{"search_path=pg_catalog, fsm_0001, pg_temp"}"#]);
+    let read = "set search_path = fsm_0001; set role fsm_worker; select * from fsm_partition; select * from fsm_instances";
+    sqlx::raw_sql(read).execute(&mut there).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_starts_during_a_move_joins_the_partition_at_its_new_place() {
+    let Some(servers) = Servers::start().await else { return };
+    let to = servers.first.url();
+    step(&servers, &to, &Step::ALL[..3]).await;
+    let runtime = servers.builder().patience(Duration::from_secs(1)).start().await.unwrap();
+    assert_eq!(runtime.health().unready_partitions, [MOVED]);
+    step(&servers, &to, &Step::ALL).await;
+    until("all partitions are used", async || runtime.health().unready_partitions.is_empty()).await;
     runtime.shutdown().await.unwrap();
 }
