@@ -10,7 +10,7 @@ use crate::test_run::TestRun;
 use crate::test_server::{Kind, TestServer};
 
 /// The minimum number of transitions in each partition of the other server during a fault.
-const MEANWHILE: i64 = 20;
+const MEANWHILE: i64 = 10;
 /// The minimum duration of a fault, longer than the lease and the time limit of a database operation.
 const AWAY: Duration = Duration::from_millis(1500);
 /// The pause between two cuts of the connections.
