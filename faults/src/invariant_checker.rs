@@ -8,8 +8,8 @@ use tokio::task::JoinHandle;
 
 use crate::Failure;
 
-/// More than the number of connections in a client's pool.
-const CONNECTIONS: u32 = 16;
+/// More than the number of connections in a client's pools, of which there is one for each partition.
+const CONNECTIONS: u32 = 64;
 
 /// A task that checks the invariants repeatedly.
 pub struct InvariantChecker {

@@ -44,6 +44,8 @@ pub struct Load {
     pub pause_ms: u64,
     /// The duration of each answer is recorded.
     pub is_timed: bool,
+    /// All accounts of one caller are in one partition, so that a caller never waits for two servers.
+    pub stays_in_partition: bool,
 }
 
 /// The instances to which a sender sends.
@@ -73,6 +75,7 @@ impl Default for Load {
             has_delays: true,
             pause_ms: 0,
             is_timed: false,
+            stays_in_partition: false,
         }
     }
 }
@@ -122,7 +125,8 @@ impl Caller {
             if self.stops_sending.load(Ordering::Relaxed) {
                 break;
             }
-            let key = format!("{}-{turn}", self.name);
+            let name = &self.name;
+            let key = if self.load.stays_in_partition { format!("{{{name}}}-{turn}") } else { format!("{name}-{turn}") };
             match self.load.sends {
                 Sends::Purchases => self.one_purchase(&key).await?,
                 Sends::Baskets => self.one_basket(&key).await?,

@@ -120,6 +120,16 @@ impl Db {
         Ok(on!(self, conn => sqlx::query_scalar(statement).fetch_all(conn).await?))
     }
 
+    /// The texts that a statement with one parameter returns.
+    pub async fn texts_with(&mut self, statement: &'static str, text: &str) -> Result<Vec<String>, Failure> {
+        Ok(on!(self, conn => sqlx::query_scalar(statement).bind(text).fetch_all(conn).await?))
+    }
+
+    /// The schema of each partition that this directory lists, with the URL of its database unless it is this one.
+    pub async fn partitions(&mut self) -> Result<Vec<(String, Option<String>)>, Failure> {
+        Ok(on!(self, conn => sqlx::query_as(sql::PARTITIONS).fetch_all(conn).await?))
+    }
+
     /// Reads all rows.
     pub async fn read_all(&mut self) -> Result<Rows, Failure> {
         on!(self, conn => {

@@ -9,6 +9,15 @@ pub const BOOK: &str = "insert into fault_books (call_id, cents) values ($1, $2)
 /// All rows of the verbs' own table.
 pub const BOOKS: &str = "select call_id, cents from fault_books";
 
+/// The number of directories of partitions in this database: 0 or 1.
+pub const DIRECTORIES: &str = "select count(*) from pg_class where oid = to_regclass('fsm_partitions')";
+
+/// The schemas of all partitions, with the URLs of their databases, by number.
+pub const PARTITIONS: &str = "select schema, url from fsm_partitions order by partition";
+
+/// Makes a session use the tables of the schema $1.
+pub const USE_SCHEMA: &str = "select set_config('search_path', 'public, ' || quote_ident($1), false)";
+
 /// All instances.
 pub const INSTANCES: &str = "
     select instance_id, machine, key, status, state, version, record, error, inbox_tail - inbox_head
@@ -35,12 +44,14 @@ pub const REJECTED: &str = "select instance_id, call_id, detail from fsm_history
 /// The number of committed transitions.
 pub const TRANSITIONS: &str = "select cast(coalesce(sum(version), 0) as bigint) from fsm_instances";
 
-/// The number of rows that show unfinished work: live attempts, timers, and events that wait for room or for running instances.
+/// The number of rows that show unfinished work: live attempts, timers, and events that wait for room, for other partitions or for running
+/// instances.
 pub const UNSETTLED: &str = "
     select
         (select count(*) from fsm_instances where is_open)
         + (select count(*) from fsm_timers)
         + (select count(*) from fsm_outbox)
+        + (select count(*) from fsm_partition_outbox)
         + (select count(*) from fsm_instances where machine in ('basket', 'item') and status = 'running')
         + (select count(*) from fsm_inbox b join fsm_instances i on i.instance_id = b.instance_id where i.status = 'running')";
 
@@ -82,6 +93,15 @@ pub const TERMINATE: &str = "
         where datname = current_database() and pid <> pg_backend_pid() and application_name = 'durable-fsm'
         order by random()
         limit 1
+    ) a";
+
+/// Terminates all of the engine's sessions.
+pub const TERMINATE_ALL: &str = "
+    select count(pg_terminate_backend(a.pid))
+    from (
+        select pid from pg_stat_activity
+        where datname = current_database() and pid <> pg_backend_pid() and application_name = 'durable-fsm'
+        offset 0
     ) a";
 
 /// Locks some live accounts with their open calls, and returns their keys. Skips locked rows. Tills are not locked: the accounts that send to
