@@ -43,7 +43,7 @@ pub struct Move {
     /// The new database, `postgres://…`. The directory stores it
     #[arg(long, value_name = "URL", required_unless_present = "cancel")]
     pub to: Option<String>,
-    /// Cancel a move that was interrupted: the partition is used at its old place again
+    /// Cancel a move that was interrupted before all rows were copied: the partition is used at its old place again
     #[arg(long, conflicts_with = "to")]
     pub cancel: bool,
 }

@@ -111,7 +111,10 @@ impl Location {
         let refused = match entry.is_missing() {
             true => None,
             false => match self.connect_here().await {
-                Ok(connected) => return Ok(connected),
+                Ok((mut conn, host)) => match entry.is_another_place(&mut conn, self.current().place_number).await? {
+                    true => None,
+                    false => return Ok((conn, host)),
+                },
                 Err(error) => Some(error),
             },
         };
@@ -120,7 +123,7 @@ impl Location {
             return Err(error);
         }
         let (mut conn, host) = self.connect_here().await?;
-        if !entry.is_at(&mut conn, self.current().place_number).await? {
+        if entry.read_itself(&mut conn).await? != Some(entry.itself(self.current().place_number)) {
             return Err(entry.missing());
         }
         entry.is_missing.store(false, Ordering::Release);
@@ -228,16 +231,25 @@ impl Entry {
         Ok(PartitionPlace { partition, schema, url, place_number, moving_to })
     }
 
-    /// Returns true if the schema of the session is the partition with this place number.
-    async fn is_at(&self, conn: &mut PgConnection, place_number: i64) -> sqlx::Result<bool> {
+    /// Returns true if the schema of the session is this partition, at a place that it has left or not reached. Another partition is found when
+    /// the store is opened.
+    async fn is_another_place(&self, conn: &mut PgConnection, place_number: i64) -> sqlx::Result<bool> {
+        let (number, of, _) = self.itself(place_number);
+        Ok(self.read_itself(conn).await?.is_some_and(|known| (known.0, known.1) == (number, of) && known.2 != place_number))
+    }
+
+    /// What the partition says about itself at this place.
+    fn itself(&self, place_number: i64) -> (i64, i64, i64) {
         let partition = self.directory.partition;
+        (i64::from(partition.number()), i64::from(partition.of()), place_number)
+    }
+
+    /// What the schema of the session says about itself; `None` if it is no partition, or does not exist.
+    async fn read_itself(&self, conn: &mut PgConnection) -> sqlx::Result<Option<(i64, i64, i64)>> {
         match conn.fetch_optional(sqlx::raw_sql(sql::PARTITION.postgres)).await {
-            Ok(Some(row)) => {
-                let known: (i64, i64, i64) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-                Ok(known == (i64::from(partition.number()), i64::from(partition.of()), place_number))
-            }
-            Ok(None) => Ok(false),
-            Err(error) if is_missing(&error) => Ok(false),
+            Ok(Some(row)) => Ok(Some((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?))),
+            Ok(None) => Ok(None),
+            Err(error) if is_missing(&error) => Ok(None),
             Err(error) => Err(error),
         }
     }

@@ -27,6 +27,8 @@ use crate::sql;
 const PAUSE: Duration = Duration::from_millis(500);
 /// The connection with the lock is used this often during the copy, so that nothing between closes it and its loss is noticed.
 const LOCK_CHECKED_EVERY: Duration = Duration::from_secs(5);
+/// The longest time for a statement that is about a whole table, or that waits for other transactions.
+const LONGEST: Duration = Duration::from_secs(600);
 /// The tables of which each place has its own rows.
 const OWN_TABLES: [&str; 2] = ["fsm_partition", "fsm_migrations"];
 
@@ -153,10 +155,9 @@ impl PartitionMove {
         let text = sql::freeze(&quoted(&schema), &quoted(&frozen(&self.from)), names.iter().map(|table| quoted(table)));
         let begun = Instant::now();
         loop {
-            match source.execute(sqlx::raw_sql(AssertSqlSafe(text.clone()))).await {
+            match within(LONGEST, source.execute(sqlx::raw_sql(AssertSqlSafe(text.clone())))).await {
                 Ok(_) => return Ok(()),
                 Err(error) => {
-                    let error = StoreError::from(error);
                     if error.class() != Class::Contended || begun.elapsed() >= self.settings.deadline {
                         return Err(error);
                     }
@@ -181,6 +182,9 @@ impl PartitionMove {
         let copying = async {
             let names: Vec<_> = tables(&mut target, &arriving).await?;
             let names: Vec<_> = names.into_iter().filter(|table| !OWN_TABLES.contains(&table.as_str())).collect();
+            if columns(&mut source, &schema).await? != columns(&mut target, &arriving).await? {
+                return Err(unfit(&self.from, "has tables of another version; continue the move with the version of `fsm` that began it"));
+            }
             target.execute(sql::BEGIN_COPY).await?;
             each(&mut target, "truncate", &arriving, &names).await?;
             let mut rows = 0;
@@ -196,7 +200,7 @@ impl PartitionMove {
                 let text = format!("alter function {function} set search_path = pg_catalog, {}, pg_temp", quoted(name));
                 target.execute(sqlx::raw_sql(AssertSqlSafe(text))).await?;
             }
-            target.execute(sql::COMMIT).await?;
+            within(LONGEST, target.execute(sql::COMMIT)).await?;
             Ok(rows)
         };
         tokio::select! {
@@ -211,7 +215,7 @@ impl PartitionMove {
         if switched != 1 {
             return Err(unfit(&self.from, "was changed in the directory meanwhile"));
         }
-        self.lock.execute(sql::COMMIT).await?;
+        within(self.settings.deadline, self.lock.execute(sql::COMMIT)).await?;
         Ok(())
     }
 
@@ -234,21 +238,27 @@ impl PartitionMove {
     }
 }
 
-/// Cancels the move of a partition that has not reached its last step: the old place is used again. Returns the place.
+/// Cancels the move of a partition whose rows are not all copied: the old place is used again. Returns the place.
 ///
-/// Returns `Err(Partition)` if the partition is not being moved, or if a process moves it now.
+/// Returns `Err(Partition)` if the partition is not being moved, if all its rows are copied, or if a process moves it now.
 pub async fn cancel(directory: &Settings, number: u32) -> Result<PartitionPlace> {
     let (lock, from) = locked(directory, number).await?;
-    let Some(to) = &from.moving_to else { return Err(unfit(&from, "is not being moved")) };
-    let to = PartitionPlace { url: Some(to.clone()), place_number: from.place_number + 1, moving_to: None, ..from.clone() };
+    // A process that lost its lock may have frozen a partition that is no longer listed as moving.
+    let url = from.moving_to.clone().or_else(|| from.url.clone());
+    let to = PartitionPlace { url, place_number: from.place_number + 1, moving_to: None, ..from.clone() };
     let mut this = PartitionMove { lock, settings: directory.clone(), from, to };
     let (mut source, schema) = this.source().await?;
-    if schema != this.from.schema {
+    let is_frozen = schema != this.from.schema;
+    if this.from.moving_to.is_none() && !is_frozen {
+        return Err(unfit(&this.from, "is not being moved"));
+    }
+    if is_frozen {
         // A new place that cannot be reached does not keep the old one from being used. A later move does not take its rows for new ones.
-        if let Ok(mut target) = this.target().await
+        if this.from.moving_to.is_some()
+            && let Ok(mut target) = this.target().await
             && exists(&mut target, &this.to.schema).await?
         {
-            rename(&mut target, &this.to.schema, &arriving(&this.to)).await?;
+            return Err(unfit(&this.from, "has all its rows at the new place, which may be in use; continue the move instead"));
         }
         rename(&mut source, &schema, &this.from.schema).await?;
     }
@@ -322,7 +332,7 @@ async fn checked(place: &PartitionPlace, settings: &Settings) -> Result<()> {
 
 async fn rename(conn: &mut PgConnection, schema: &str, name: &str) -> Result<()> {
     let text = format!("alter schema {} rename to {}", quoted(schema), quoted(name));
-    conn.execute(sqlx::raw_sql(AssertSqlSafe(text))).await?;
+    within(LONGEST, conn.execute(sqlx::raw_sql(AssertSqlSafe(text)))).await?;
     Ok(())
 }
 
@@ -334,10 +344,15 @@ async fn tables(conn: &mut PgConnection, schema: &str) -> Result<Vec<String>> {
     Ok(sqlx::query_scalar(sql::TABLES_OF_SCHEMA).bind(schema).fetch_all(conn).await?)
 }
 
+/// The columns of all tables of a schema, in order.
+async fn columns(conn: &mut PgConnection, schema: &str) -> Result<Vec<String>> {
+    Ok(sqlx::query_scalar(sql::COLUMNS_OF_SCHEMA).bind(schema).fetch_all(conn).await?)
+}
+
 /// Runs a statement about each of these tables.
 async fn each(conn: &mut PgConnection, statement: &str, schema: &str, tables: &[String]) -> Result<()> {
     for table in tables {
-        conn.execute(sqlx::raw_sql(AssertSqlSafe(format!("{statement} {}.{}", quoted(schema), quoted(table))))).await?;
+        within(LONGEST, conn.execute(sqlx::raw_sql(AssertSqlSafe(format!("{statement} {}.{}", quoted(schema), quoted(table)))))).await?;
     }
     Ok(())
 }

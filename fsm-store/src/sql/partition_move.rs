@@ -63,6 +63,15 @@ pub const FUNCTIONS_OF_SCHEMA: &str = "
     join pg_namespace n on n.oid = p.pronamespace
     where n.nspname = $1 and p.proconfig::text like '%search_path=%'";
 
+/// The columns of the tables of schema `$1`, with their types, in the order of the tables and of their columns.
+pub const COLUMNS_OF_SCHEMA: &str = "
+    select format('%s.%s %s', c.relname, a.attname, format_type(a.atttypid, a.atttypmod))
+    from pg_class c
+    join pg_namespace n on n.oid = c.relnamespace
+    join pg_attribute a on a.attrelid = c.oid
+    where n.nspname = $1 and c.relkind in ('r', 'p') and a.attnum > 0 and not a.attisdropped
+    order by c.relname, a.attnum";
+
 /// The columns of schema `$1` that number rows: table, column, sequence.
 pub const IDENTITIES_OF_SCHEMA: &str = "
     select c.relname::text, a.attname::text, s.relname::text
