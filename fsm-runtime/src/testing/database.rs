@@ -9,6 +9,7 @@ use fsm_store::migrate;
 use fsm_store::open::Store;
 #[cfg(feature = "postgres")]
 use fsm_store::partition_place::PartitionPlace;
+#[cfg(feature = "postgres")]
 use fsm_store::partitions::create;
 use fsm_store::settings::Settings;
 #[cfg(feature = "postgres")]
