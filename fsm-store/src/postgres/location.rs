@@ -124,7 +124,7 @@ impl Location {
         }
         let (mut conn, host) = self.connect_here().await?;
         if entry.read_itself(&mut conn).await? != Some(entry.itself(self.current().place_number)) {
-            return Err(entry.missing());
+            return Err(entry.missing(None));
         }
         entry.is_missing.store(false, Ordering::Release);
         Ok((conn, host))
@@ -157,7 +157,7 @@ impl Location {
         match &self.entry {
             Some(entry) if is_missing(&error) => {
                 entry.is_missing.store(true, Ordering::Release);
-                entry.missing()
+                entry.missing(error.as_database_error().map(|error| error.message()))
             }
             _ => error,
         }
@@ -214,9 +214,10 @@ impl Entry {
     }
 
     /// The error while the partition is not at its place. A retry may succeed.
-    fn missing(&self) -> sqlx::Error {
+    fn missing(&self, why: Option<&str>) -> sqlx::Error {
         let partition = self.directory.partition;
         let says = format!("partition {} of {} is not here: it was moved, or is being moved", partition.number(), partition.of());
+        let says = why.map_or_else(|| says.clone(), |why| format!("{says} ({why})"));
         sqlx::Error::Io(io::Error::new(io::ErrorKind::NotConnected, says))
     }
 
