@@ -13,6 +13,7 @@ use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::small_disk::current_user_id;
@@ -247,12 +248,21 @@ impl Drop for Patroni {
     }
 }
 
+/// The first port, and the number of ports, from which those of a cluster are taken.
+const PORTS: (u16, u16) = (18_000, 12_000);
+
 fn listens(port: u16) -> bool {
     TcpStream::connect(("127.0.0.1", port)).is_ok()
 }
 
+/// A free port below those that the system gives to outgoing connections: such a connection could take the port before a server of the cluster
+/// listens on it. Each call continues after the port of the one before.
 fn free_port() -> Result<u16, Failure> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    // Processes that run at the same time begin at different ports.
+    let first = (std::process::id() % u32::from(PORTS.1)) as u16;
+    let mut candidates = (0..PORTS.1).map(|_| PORTS.0 + first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % PORTS.1);
+    candidates.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).ok_or_else(|| "no port is free".into())
 }
 
 /// The child processes of a process.
