@@ -35,6 +35,7 @@ const FOUND_AT_ONCE: u32 = 1000;
 const AT_THE_SAME_TIME: usize = 64;
 /// The maximum number of events for one receiver that one claim has.
 const OF_ONE_LINE: u32 = 100;
+
 impl Engine {
     /// Serves each partition for which events are due, and scans when an event is sent or comes due, and at least at every poll interval. At
     /// a shutdown it releases what it has claimed.

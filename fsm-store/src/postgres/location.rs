@@ -118,13 +118,14 @@ impl Location {
                 Err(error) => Some(error),
             },
         };
-        let has_moved = self.follow(entry).await;
-        if let Some(error) = refused.filter(|_| !has_moved) {
+        let followed = self.follow(entry).await;
+        if let Some(error) = refused.filter(|_| !matches!(followed, Ok(true))) {
             return Err(error);
         }
         let (mut conn, host) = self.connect_here().await?;
         if entry.read_itself(&mut conn).await? != Some(entry.itself(self.current().place_number)) {
-            return Err(entry.missing(None));
+            let why = followed.err().map(|error| format!("the directory cannot be read: {error}"));
+            return Err(entry.missing(why.as_deref()));
         }
         entry.is_missing.store(false, Ordering::Release);
         Ok((conn, host))
@@ -152,7 +153,7 @@ impl Location {
         })
     }
 
-    /// The error of a statement. Where a partition's tables are missing, the partition was moved, and the next connection looks for it.
+    /// The error of a statement. A partition whose tables are missing was moved, and the next connection looks for it.
     pub(crate) fn explained(&self, error: sqlx::Error) -> sqlx::Error {
         match &self.entry {
             Some(entry) if is_missing(&error) => {
@@ -171,36 +172,32 @@ impl Location {
     }
 
     /// Reads the directory, and goes to the place that it lists. Returns true if that is another one.
-    async fn follow(&self, entry: &Entry) -> bool {
+    async fn follow(&self, entry: &Entry) -> sqlx::Result<bool> {
         let before = *self.moves.borrow();
         let mut read_at = entry.read_at.lock().await;
-        if read_at.is_some_and(|at| at.elapsed() < READ_EVERY) {
-            return *self.moves.borrow() != before;
+        if read_at.is_none_or(|at| at.elapsed() >= READ_EVERY) {
+            let found = timeout(READ_WITHIN, entry.read()).await;
+            *read_at = Some(Instant::now());
+            self.go_to(entry, found.map_err(|_| sqlx::Error::Io(io::ErrorKind::TimedOut.into()))??)?;
         }
-        let found = timeout(READ_WITHIN, entry.read()).await;
-        *read_at = Some(Instant::now());
-        match found {
-            Ok(Ok(place)) => self.go_to(entry, place),
-            Ok(Err(error)) => tracing::debug!(%error, "the directory of the partitions cannot be read"),
-            Err(_) => tracing::debug!("the directory of the partitions does not answer"),
-        }
-        *self.moves.borrow() != before
+        Ok(*self.moves.borrow() != before)
     }
 
-    fn go_to(&self, entry: &Entry, place: PartitionPlace) {
+    fn go_to(&self, entry: &Entry, place: PartitionPlace) -> sqlx::Result<()> {
         let settings = place.settings(&Settings { url: entry.directory.url.clone(), ..entry.settings.clone() });
         let known = Some((settings.url.clone(), place.schema.clone()));
         let current = self.current();
         if (current.place, current.place_number) == (known.clone(), place.place_number) {
-            return;
+            return Ok(());
         }
-        let Ok(servers) = Servers::parse(&settings.url) else { return };
+        let servers = Servers::parse(&settings.url).map_err(|says| sqlx::Error::Configuration(says.into()))?;
         let name = name_of(&servers);
         let servers = Arc::new(configured(&settings, servers, entry.is_marked));
         tracing::info!(partition = place.partition.number(), database = %name, "the partition was moved, and its new place is used");
         *self.current.write().unwrap_or_else(PoisonError::into_inner) =
             Current { servers, place: known, place_number: place.place_number, name };
         self.moves.send_modify(|moves| *moves += 1);
+        Ok(())
     }
 
     fn current(&self) -> Current {
@@ -239,13 +236,13 @@ impl Entry {
         Ok(self.read_itself(conn).await?.is_some_and(|known| (known.0, known.1) == (number, of) && known.2 != place_number))
     }
 
-    /// What the partition says about itself at this place.
+    /// The row that the partition has about itself at this place.
     fn itself(&self, place_number: i64) -> (i64, i64, i64) {
         let partition = self.directory.partition;
         (i64::from(partition.number()), i64::from(partition.of()), place_number)
     }
 
-    /// What the schema of the session says about itself; `None` if it is no partition, or does not exist.
+    /// The row that the schema of the session has about itself; `None` if it is no partition, or does not exist.
     async fn read_itself(&self, conn: &mut PgConnection) -> sqlx::Result<Option<(i64, i64, i64)>> {
         match conn.fetch_optional(sqlx::raw_sql(sql::PARTITION.postgres)).await {
             Ok(Some(row)) => Ok(Some((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?))),

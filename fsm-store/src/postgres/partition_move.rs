@@ -12,8 +12,9 @@ use fsm_core::time::Timestamp;
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Executor};
 
+use super::copy::{self, Side};
 use super::location::connected;
-use super::{copy, quoted};
+use super::quoted;
 use crate::error::{Class, Result, StoreError};
 use crate::guarded::within;
 use crate::migrate;
@@ -67,7 +68,7 @@ impl PartitionMove {
     ///
     /// Returns `Err(Partition)` if it is being moved by another process or to another database.
     pub async fn begin(directory: &Settings, number: u32, to: &str) -> Result<Option<PartitionMove>> {
-        let (lock, from) = locked(directory, number).await?;
+        let (lock, from) = limited(locked(directory, number)).await?;
         match &from.moving_to {
             None if from.url.as_deref().unwrap_or(&directory.url) == to => return Ok(None),
             Some(other) if other != to => {
@@ -87,15 +88,16 @@ impl PartitionMove {
 
     /// Takes a step, after those before it. A step that was taken before is taken again without harm. [`Step::Copy`] returns the number of rows.
     ///
-    /// Returns `Err(Partition)` if the place does not fit, and `Err(Locked)` if transactions hold the tables for longer than the deadline.
+    /// Returns `Err(Partition)` if a place does not fit, `Err(Deadline)` if a server does not answer, and an error that
+    /// [`is_locked`](StoreError::is_locked) if transactions hold the tables for longer than the deadline.
     pub async fn step(&mut self, step: Step, now: Timestamp) -> Result<u64> {
         has_lock(&mut self.lock, &self.from, self.settings.deadline).await?;
         match step {
-            Step::Announce => self.announce().await.map(|()| 0),
-            Step::Prepare => self.prepare(now).await.map(|()| 0),
-            Step::Freeze => self.freeze().await.map(|()| 0),
+            Step::Announce => limited(self.announce()).await.map(|()| 0),
+            Step::Prepare => limited(self.prepare(now)).await.map(|()| 0),
+            Step::Freeze => limited(self.freeze()).await.map(|()| 0),
             Step::Copy => self.copy().await,
-            Step::Switch => self.switch().await.map(|()| 0),
+            Step::Switch => limited(self.switch()).await.map(|()| 0),
         }
     }
 
@@ -155,7 +157,7 @@ impl PartitionMove {
         let text = sql::freeze(&quoted(&schema), &quoted(&frozen(&self.from)), names.iter().map(|table| quoted(table)));
         let begun = Instant::now();
         loop {
-            match within(LONGEST, source.execute(sqlx::raw_sql(AssertSqlSafe(text.clone())))).await {
+            match source.execute(sqlx::raw_sql(AssertSqlSafe(text.clone()))).await.map_err(StoreError::from) {
                 Ok(_) => return Ok(()),
                 Err(error) => {
                     if error.class() != Class::Contended || begun.elapsed() >= self.settings.deadline {
@@ -180,28 +182,25 @@ impl PartitionMove {
         }
         let (arriving, name, deadline) = (arriving(&self.to), &self.to.schema, self.settings.deadline);
         let copying = async {
-            let names: Vec<_> = tables(&mut target, &arriving).await?;
-            let names: Vec<_> = names.into_iter().filter(|table| !OWN_TABLES.contains(&table.as_str())).collect();
-            if columns(&mut source, &schema).await? != columns(&mut target, &arriving).await? {
-                return Err(unfit(&self.from, "has tables of another version; continue the move with the version of `fsm` that began it"));
-            }
-            target.execute(sql::BEGIN_COPY).await?;
-            each(&mut target, "truncate", &arriving, &names).await?;
+            let names = limited(emptied(&self.from, (&mut source, &schema), (&mut target, &arriving))).await?;
             let mut rows = 0;
             for table in &names {
                 rows += copy::table((&mut source, &schema), (&mut target, &arriving), table, deadline).await?;
             }
-            copy::identities((&mut source, &schema), (&mut target, &arriving)).await?;
-            each(&mut target, "analyze", &arriving, &names).await?;
-            rename(&mut target, &arriving, name).await?;
-            let functions: Vec<String> = sqlx::query_scalar(sql::FUNCTIONS_OF_SCHEMA).bind(name).fetch_all(&mut target).await?;
-            for function in functions {
-                // Those of the roles name the schema.
-                let text = format!("alter function {function} set search_path = pg_catalog, {}, pg_temp", quoted(name));
-                target.execute(sqlx::raw_sql(AssertSqlSafe(text))).await?;
-            }
-            within(LONGEST, target.execute(sql::COMMIT)).await?;
-            Ok(rows)
+            limited(async {
+                copy::identities((&mut source, &schema), (&mut target, &arriving)).await?;
+                each(&mut target, sql::analyze, &arriving, &names).await?;
+                rename(&mut target, &arriving, name).await?;
+                let functions: Vec<String> = sqlx::query_scalar(sql::FUNCTIONS_OF_SCHEMA).bind(name).fetch_all(&mut target).await?;
+                for function in functions {
+                    // Those of the roles name the schema.
+                    let text = sql::search_in(&function, &quoted(name));
+                    target.execute(sqlx::raw_sql(AssertSqlSafe(text))).await?;
+                }
+                target.execute(sql::COMMIT).await?;
+                Ok(rows)
+            })
+            .await
         };
         tokio::select! {
             copied = copying => copied,
@@ -242,6 +241,10 @@ impl PartitionMove {
 ///
 /// Returns `Err(Partition)` if the partition is not being moved, if all its rows are copied, or if a process moves it now.
 pub async fn cancel(directory: &Settings, number: u32) -> Result<PartitionPlace> {
+    limited(cancelled(directory, number)).await
+}
+
+async fn cancelled(directory: &Settings, number: u32) -> Result<PartitionPlace> {
     let (lock, from) = locked(directory, number).await?;
     // A process that lost its lock may have frozen a partition that is no longer listed as moving.
     let url = from.moving_to.clone().or_else(|| from.url.clone());
@@ -331,8 +334,7 @@ async fn checked(place: &PartitionPlace, settings: &Settings) -> Result<()> {
 }
 
 async fn rename(conn: &mut PgConnection, schema: &str, name: &str) -> Result<()> {
-    let text = format!("alter schema {} rename to {}", quoted(schema), quoted(name));
-    within(LONGEST, conn.execute(sqlx::raw_sql(AssertSqlSafe(text)))).await?;
+    conn.execute(sqlx::raw_sql(AssertSqlSafe(sql::rename_schema(&quoted(schema), &quoted(name))))).await?;
     Ok(())
 }
 
@@ -344,15 +346,32 @@ async fn tables(conn: &mut PgConnection, schema: &str) -> Result<Vec<String>> {
     Ok(sqlx::query_scalar(sql::TABLES_OF_SCHEMA).bind(schema).fetch_all(conn).await?)
 }
 
+/// Begins the transaction that copies. Returns the tables, which are empty in it.
+async fn emptied(place: &PartitionPlace, (source, schema): Side<'_>, (target, arriving): Side<'_>) -> Result<Vec<String>> {
+    let mut names = tables(target, arriving).await?;
+    names.retain(|table| !OWN_TABLES.contains(&table.as_str()));
+    if columns(source, schema).await? != columns(target, arriving).await? {
+        return Err(unfit(place, "has tables of another version; continue the move with the version of `fsm` that began it"));
+    }
+    target.execute(sql::BEGIN_COPY).await?;
+    each(target, sql::truncate, arriving, &names).await?;
+    Ok(names)
+}
+
+/// Limits the time of a step, or of a part of one.
+async fn limited<T>(part: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::time::timeout(LONGEST, part).await.unwrap_or(Err(StoreError::Deadline(LONGEST)))
+}
+
 /// The columns of all tables of a schema, in order.
 async fn columns(conn: &mut PgConnection, schema: &str) -> Result<Vec<String>> {
     Ok(sqlx::query_scalar(sql::COLUMNS_OF_SCHEMA).bind(schema).fetch_all(conn).await?)
 }
 
 /// Runs a statement about each of these tables.
-async fn each(conn: &mut PgConnection, statement: &str, schema: &str, tables: &[String]) -> Result<()> {
+async fn each(conn: &mut PgConnection, statement: fn(&str, &str) -> String, schema: &str, tables: &[String]) -> Result<()> {
     for table in tables {
-        within(LONGEST, conn.execute(sqlx::raw_sql(AssertSqlSafe(format!("{statement} {}.{}", quoted(schema), quoted(table)))))).await?;
+        conn.execute(sqlx::raw_sql(AssertSqlSafe(statement(&quoted(schema), &quoted(table))))).await?;
     }
     Ok(())
 }

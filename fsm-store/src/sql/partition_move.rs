@@ -96,3 +96,43 @@ pub fn freeze(schema: &str, frozen: &str, tables: impl Iterator<Item = String>) 
         "begin; set local lock_timeout = '800ms'; lock table {tables} in access exclusive mode; alter schema {schema} rename to {frozen}; commit"
     )
 }
+
+/// Returns whether a table has rows.
+pub fn has_rows(schema: &str, table: &str) -> String {
+    format!("select exists (select 1 from {schema}.{table})")
+}
+
+/// Reads all rows of a table.
+pub fn copy_out(schema: &str, table: &str) -> String {
+    format!("copy {schema}.{table} to stdout (format binary)")
+}
+
+/// Writes rows into a table.
+pub fn copy_in(schema: &str, table: &str) -> String {
+    format!("copy {schema}.{table} from stdin (format binary)")
+}
+
+/// Returns the last value of a sequence, and whether the next one is greater.
+pub fn sequence_state(schema: &str, sequence: &str) -> String {
+    format!("select last_value, is_called from {schema}.{sequence}")
+}
+
+/// Deletes all rows of a table.
+pub fn truncate(schema: &str, table: &str) -> String {
+    format!("truncate {schema}.{table}")
+}
+
+/// Updates the statistics that plans for a table use.
+pub fn analyze(schema: &str, table: &str) -> String {
+    format!("analyze {schema}.{table}")
+}
+
+/// Gives a schema another name.
+pub fn rename_schema(schema: &str, name: &str) -> String {
+    format!("alter schema {schema} rename to {name}")
+}
+
+/// Lets a function find its tables in a schema.
+pub fn search_in(function: &str, schema: &str) -> String {
+    format!("alter function {function} set search_path = pg_catalog, {schema}, pg_temp")
+}
