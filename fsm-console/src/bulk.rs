@@ -93,7 +93,7 @@ async fn matching(admin: &Admin, facets: &Facets) -> Result<(Vec<String>, bool),
         let page = admin.page(&facets.machine, &filter).await?;
         keys.extend(page.instances.into_iter().map(|seen| seen.row.key));
         // An act does not need the value that cannot be decoded, so unreadable instances are included.
-        keys.extend(page.unreadable.into_iter().map(|one| one.key));
+        keys.extend(page.unreadable.into_iter().map(|(_, one)| one.key));
         match page.next {
             Some(_) if keys.len() >= MOST => {
                 keys.truncate(MOST);

@@ -71,8 +71,8 @@ pub struct Unreadable {
 pub struct Found {
     /// The instances that can be decoded.
     pub rows: Vec<WithNewest>,
-    /// The instances of the page that cannot be decoded.
-    pub unreadable: Vec<Unreadable>,
+    /// The instances of the page that cannot be decoded, with their positions in the order of the page.
+    pub unreadable: Vec<(After, Unreadable)>,
     /// The instance after which the next page begins, if there are more.
     pub next: Option<After>,
     /// True if the page ends because the limit of instances to read was reached, not because it is full.
@@ -121,9 +121,9 @@ pub async fn page(conn: &mut Conn<'_>, machine: &str, filter: &PageFilter) -> Re
         filter.retrying.then_some(1).into(),
     ];
     let found = conn.rows(sql, &values).await?;
-    // The next page cannot begin after an id that cannot be decoded.
-    let (rows, unreadable, last) = page_of(&found, filter.limit, |row| row.instance_id(0).ok());
-    Ok(Found { rows, unreadable, next: last.or(edge).map(After::Instance), was_cut: last.is_none() && edge.is_some() })
+    let (rows, unreadable, last) = page_of(&found, filter, by_id);
+    let was_cut = last.is_none() && edge.is_some();
+    Ok(Found { rows, unreadable, next: last.or(edge.map(After::Instance)), was_cut })
 }
 
 /// A page of the children of an instance, in the order of their creation.
@@ -144,19 +144,38 @@ async fn of_parent(conn: &mut Conn<'_>, machine: &str, parent: InstanceId, filte
         filter.key_prefix.as_deref().into(),
     ];
     let found = conn.rows(sql, &values).await?;
-    let (rows, unreadable, last) = page_of(&found, filter.limit, |row| row.instance_id(0).ok());
-    Ok(Found { rows, unreadable, next: last.map(After::Instance), was_cut: false })
+    let (rows, unreadable, next) = page_of(&found, filter, by_id);
+    Ok(Found { rows, unreadable, next, was_cut: false })
 }
 
-/// The first `limit` rows: those that can be decoded, the others, and the place of the last one if there are more rows.
-fn page_of<T>(found: &[Row], limit: u32, place: impl Fn(&Row) -> Option<T>) -> (Vec<WithNewest>, Vec<Unreadable>, Option<T>) {
-    let is_full = found.len() > limit as usize;
+/// The position of a row in a page in the order of ids.
+fn by_id(row: &Row) -> Option<After> {
+    row.instance_id(0).ok().map(After::Instance)
+}
+
+/// The position of a row in a page in the order of keys.
+fn by_its_key(row: &Row) -> Option<After> {
+    row.get(2).ok().map(After::Key)
+}
+
+/// The rows of the page: those that can be decoded, the others, and the position of the last one if there are more rows. A row whose position
+/// cannot be decoded has that of the row before it: the next page cannot begin after it.
+fn page_of(
+    found: &[Row],
+    filter: &PageFilter,
+    position: fn(&Row) -> Option<After>,
+) -> (Vec<WithNewest>, Vec<(After, Unreadable)>, Option<After>) {
+    let limit = filter.limit as usize;
+    let is_full = found.len() > limit;
     let (mut rows, mut unreadable, mut last) = (Vec::with_capacity(found.len()), Vec::new(), None);
-    for row in found.iter().take(limit as usize) {
-        last = place(row).or(last);
+    for row in found.iter().take(limit) {
+        last = position(row).or(last);
         match WithNewest::of(row) {
             Ok(found) => rows.push(found),
-            Err(why) => unreadable.push(Unreadable { key: name_of(row), why: why.to_string() }),
+            Err(why) => {
+                let position = last.clone().unwrap_or_else(|| filter.start());
+                unreadable.push((position, Unreadable { key: name_of(row), why: why.to_string() }));
+            }
         }
     }
     (rows, unreadable, last.filter(|_| is_full))
@@ -200,9 +219,9 @@ async fn by_key(conn: &mut Conn<'_>, machine: &str, prefix: &str, filter: &PageF
         filter.status.map(Status::as_str).into(),
     ];
     let found = conn.rows(sql, &values).await?;
-    let (rows, unreadable, last) = page_of(&found, filter.limit, |row| row.get::<String>(2).ok());
+    let (rows, unreadable, last) = page_of(&found, filter, by_its_key);
     let was_cut = last.is_none() && edge.is_some();
-    Ok(Found { rows, unreadable, next: last.or(edge).map(After::Key), was_cut })
+    Ok(Found { rows, unreadable, next: last.or(edge.map(After::Key)), was_cut })
 }
 
 /// A page of instances that have all values of the filter, in the order of their keys.
@@ -246,9 +265,9 @@ async fn by_search(conn: &mut Conn<'_>, machine: &str, filter: &PageFilter) -> R
         Value::Texts(&wanted),
     ];
     let found = conn.rows(if filter.newest_first { &sql::FOUND_DOWN } else { &sql::FOUND_UP }, &values).await?;
-    let (rows, unreadable, last) = page_of(&found, filter.limit, |row| row.get::<String>(2).ok());
+    let (rows, unreadable, last) = page_of(&found, filter, by_its_key);
     let was_cut = last.is_none() && edge.is_some();
-    Ok(Found { rows, unreadable, next: last.or(edge).map(After::Key), was_cut })
+    Ok(Found { rows, unreadable, next: last.or(edge.map(After::Key)), was_cut })
 }
 
 /// The field whose value the fewest instances have, and the others. One field alone is not counted.
@@ -294,6 +313,15 @@ impl PageFilter {
     /// The position of an instance in the order of the page.
     pub fn position(&self, instance: InstanceId, key: &str) -> After {
         if self.is_by_key() { After::Key(key.to_owned()) } else { After::Instance(instance) }
+    }
+
+    /// The position after which the page begins.
+    fn start(&self) -> After {
+        match &self.after {
+            Some(after) => after.clone(),
+            None if self.is_by_key() => After::Key(if self.newest_first { behind_all_with("") } else { String::new() }),
+            None => After::Instance(InstanceId(self.beginning())),
+        }
     }
 
     /// True if a condition has no index, so that rows may be read and left out.

@@ -12,4 +12,4 @@ mod site;
 
 pub use empty::{EmptyDatabase, on_each, rows};
 #[cfg(all(unix, feature = "postgres"))]
-pub use fresh::Fresh;
+pub use fresh::{Fresh, Server};

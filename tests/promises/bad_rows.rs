@@ -19,13 +19,14 @@ use crate::support::{Folder, assert_invariants_hold, promise};
 
 const TEN_MINUTES: Duration = Duration::from_secs(600);
 
-async fn admin(bed: &TestBed) -> Admin {
-    Admin::open(Opening::inside(bed)).await.unwrap()
+/// The database, or the partition of the key.
+async fn admin(bed: &TestBed, key: &str) -> Admin {
+    Admin::open(Opening::inside(bed).of_key(key)).await.unwrap()
 }
 
 /// Returns the findings about this topic, each as a sentence.
-async fn findings(bed: &TestBed, about: &str) -> Vec<String> {
-    let all = admin(bed).await.checkup().await.unwrap();
+async fn findings(bed: &TestBed, (key, about): (&str, &str)) -> Vec<String> {
+    let all = admin(bed, key).await.checkup().await.unwrap();
     all.into_iter().filter(|finding| finding.about == about).map(|Finding { says, .. }| says).collect()
 }
 
@@ -60,9 +61,10 @@ promise! {
         assert_eq!((shown.len(), unreadable), (3, expected.clone()));
         assert_eq!(payments.get(&retried).await.unwrap_err().kind(), ErrorKind::Unreadable);
 
-        let listed = admin(bed).await.page("payment", &PageFilter { limit: 100, ..PageFilter::default() }).await.unwrap();
+        let whole = WholeDatabase::open(Opening::inside(bed)).await.unwrap();
+        let listed = whole.page("payment", &PageFilter { limit: 100, ..PageFilter::default() }).await.unwrap();
         assert_eq!(listed.instances.len(), 3);
-        assert!(listed.unreadable.iter().all(|one| expected.contains(&one.key) && one.why.contains("a count is ")), "{:?}", listed.unreadable);
+        assert!(listed.unreadable.iter().all(|one| expected.contains(&one.row.key) && one.row.why.contains("a count is ")), "{:?}", listed.unreadable);
 
         run(bed, format!("update fsm_instances set attempt = attempt - 5000000000 where key = '{rests}'")).await;
         run(bed, format!("update fsm_instances set remaining_attempts = 10 where key = '{retried}'")).await;
@@ -124,13 +126,13 @@ promise! {
         let payments = bed.machine::<Payment>();
         payments.send("p-1", checkout()).await.unwrap();
         bed.run_until_idle().await;
-        assert_eq!(findings(bed, "timers").await, Vec::<String>::new(), "its timer is set and not due");
+        assert_eq!(findings(bed, ("p-1", "timers")).await, Vec::<String>::new(), "its timer is set and not due");
         // Time passes, and no process fires the timer.
         bed.outage(TEN_MINUTES * 6).await;
-        let found = findings(bed, "timers").await;
+        let found = findings(bed, ("p-1", "timers")).await;
         assert!(found.len() == 1 && found[0].starts_with("1 timers of `payment` are due") && found[0].contains("of the state `created` of `p-1`"), "{found:?}");
         bed.run_until_idle().await;
-        assert_eq!(findings(bed, "timers").await, Vec::<String>::new(), "it fired");
+        assert_eq!(findings(bed, ("p-1", "timers")).await, Vec::<String>::new(), "it fired");
     }
 }
 
@@ -157,7 +159,7 @@ fn transient(bed: &TestBed) -> &'static [&'static str] {
 
 promise! {
     async fn a_read_is_repeated_while_the_database_cannot_be_used(bed in stalling(&std::sync::Arc::default())) {
-        let (ships, admin) = (bed.machine::<Ship>(), admin(bed).await);
+        let (ships, admin) = (bed.machine::<Ship>(), admin(bed, "s-1").await);
         ships.send("s-1", Load).await.unwrap();
         bed.run_until_idle().await;
         for code in transient(bed) {
@@ -174,7 +176,7 @@ promise! {
     async fn a_read_ends_with_the_error_when_the_patience_ends(
         bed in stalling(&std::sync::Arc::default()).with(|builder| builder.patience(Duration::from_millis(100)))
     ) {
-        let (ships, admin) = (bed.machine::<Ship>(), admin(bed).await);
+        let (ships, admin) = (bed.machine::<Ship>(), admin(bed, "s-1").await);
         // On a busy machine a commit may take longer than this patience.
         while ships.send("s-1", Load).dedup("load").await.is_err() {}
         bed.run_until_idle().await;

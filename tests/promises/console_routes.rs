@@ -8,7 +8,7 @@ use fsm::testing::TestBed;
 use fsm::{Access, console};
 
 use crate::console::{Broken, Browser, ODD, ORIGIN, Pay, Shown, Site, pages};
-use crate::support::promise;
+use crate::support::promise_without_partitions;
 
 /// A route as the console declares it, a request to it, and the statuses for a denied actor, a viewer, an operator and an admin.
 struct Route {
@@ -99,8 +99,8 @@ async fn every_route_answers_each_access_as_the_table_says_and_none_is_left_out(
     site.shutdown().await;
 }
 
-promise! {
-    /// The pages are the same on every database.
+promise_without_partitions! {
+    /// The pages are the same on every database. `console_partitions` has the tests with partitions.
     async fn every_page_is_shown_on_each_database(bed in TestBed::builder().only::<Shown>().data(Broken::new(true))) {
         let browser = Browser::of(console(bed).authorize(|_| Access::Admin.named("ada")));
         for key in ["e-1", ODD] {

@@ -267,9 +267,11 @@ promise! {
 }
 
 promise! {
+    /// The tag of the second key is the first key, so that both are in one partition.
     async fn a_value_that_is_copied_to_another_row_is_refused(bed in encrypting("a")) {
+        const YOURS: &str = "{mine}/yours";
         let vaults = bed.machine::<Vault>();
-        for key in ["mine", "yours"] {
+        for key in ["mine", YOURS] {
             vaults.send(key, charge(false)).await.unwrap();
             bed.run_until_idle().await;
             vaults.send(key, charge(true)).await.unwrap();
@@ -280,7 +282,7 @@ promise! {
         // The live call of one instance gets the payload of another instance's call.
         run(bed, format!(
             "update fsm_instances set payload = (select payload from fsm_instances where instance_id = ({})) where instance_id = ({})",
-            of("yours"), of("mine")
+            of(YOURS), of("mine")
         )).await;
         // The live call of the other instance gets the payload of its own first call.
         run(bed, format!(
@@ -288,15 +290,15 @@ promise! {
                 select payload from fsm_async_calls where instance_id = ({0}) and attempt = 1 and from_state is null
              )
              where instance_id = ({0})",
-            of("yours")
+            of(YOURS)
         )).await;
         bed.advance(FIVE_SECONDS).await;
-        for key in ["mine", "yours"] {
+        for key in ["mine", YOURS] {
             let error = vaults.get(key).await.unwrap().unwrap().error.unwrap();
             assert!(error.starts_with("the payload cannot be read: it does not decrypt with the key `a`"), "{key}: {error}");
         }
 
-        run(bed, format!("update fsm_instances set row_version = row_version + 1, record = (select record from fsm_instances where instance_id = ({0})) where instance_id = ({1})", of("yours"), of("mine"))).await;
+        run(bed, format!("update fsm_instances set row_version = row_version + 1, record = (select record from fsm_instances where instance_id = ({0})) where instance_id = ({1})", of(YOURS), of("mine"))).await;
         let error = vaults.get("mine").await.unwrap_err().to_string();
         assert!(error.starts_with("the record of `vault` `mine` cannot be read: it does not decrypt"), "{error}");
         assert_eq!(vaults.list(Filter::default()).await.unwrap().unreadable.len(), 1, "the others are listed");
@@ -307,8 +309,8 @@ promise! {
     async fn a_stored_digest_does_not_reveal_the_payload(bed in encrypting("a")) {
         let (vaults, other) = (bed.machine::<Vault>(), bed.machine::<Printer>());
         vaults.send("o-1", charge(false)).dedup("first").await.unwrap();
-        vaults.send("o-2", charge(false)).dedup("first").await.unwrap();
-        other.send("p", Print { card: SECRET.into() }).dedup("first").await.unwrap();
+        vaults.send("{o-1}/2", charge(false)).dedup("first").await.unwrap();
+        other.send("{o-1}/p", Print { card: SECRET.into() }).dedup("first").await.unwrap();
         bed.run_until_idle().await;
         let of_requests = |what: &str| format!("select {what} from fsm_requests where dedup = 'first'");
         assert_eq!(run(bed, of_requests("count(distinct digest)")).await, Some(3), "the same content elsewhere has another digest");

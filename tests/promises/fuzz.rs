@@ -74,19 +74,24 @@ fn of_key(key: &str) -> String {
     format!("instance_id = (select instance_id from fsm_instances where machine = 'clumsy' and key = '{key}')")
 }
 
+/// A key in the partition of `whole`, from whose rows the broken ones are restored.
+fn keyed(n: usize) -> String {
+    format!("{{whole}}/{n}")
+}
+
 promise! {
     async fn a_row_with_any_bytes_fails_its_own_attempt_and_no_other(bed in clumsy().only::<SqlRunner>()) {
         let clumsies = bed.machine::<Clumsy>();
         let rows = drawn(60, &garbage());
         for n in 0..rows.len() {
-            clumsies.send(format!("c-{n}"), Deed::Nothing).await.unwrap();
-            clumsies.send(format!("c-{n}"), Deed::Fail("as it was told".into())).await.unwrap();
+            clumsies.send(keyed(n), Deed::Nothing).await.unwrap();
+            clumsies.send(keyed(n), Deed::Fail("as it was told".into())).await.unwrap();
         }
         clumsies.send("whole", Deed::Nothing).await.unwrap();
         clumsies.send("whole", Deed::Fail("as it was told".into())).await.unwrap();
         bed.run_until_idle().await;
         for (n, bytes) in rows.iter().enumerate() {
-            let row = of_key(&format!("c-{n}"));
+            let row = of_key(&keyed(n));
             let text = match n % 3 {
                 0 => format!("update fsm_instances set payload = {} where {row} and payload is not null", literal(bed, bytes)),
                 1 => format!("update fsm_instances set record = {}, row_version = row_version + 1 where {row}", literal(bed, bytes)),
@@ -99,7 +104,7 @@ promise! {
         let whole = clumsies.get("whole").await.unwrap().unwrap();
         assert_eq!((whole.status, whole.error.as_deref()), (Status::Error, Some("as it was told")), "other instances are not delayed");
         for (n, bytes) in rows.iter().enumerate() {
-            let key = format!("c-{n}");
+            let key = keyed(n);
             let last = clumsies.attempts(&key).await.unwrap().pop().unwrap();
             let error = last.error.unwrap_or_default();
             let is_clear = ["the payload does not decode", "the payload cannot be read", "the record does not decode", "the record cannot be read",
@@ -121,9 +126,9 @@ promise! {
                 of_key("whole")
             )).await;
         }
-        clumsies.send("new", Deed::Nothing).await.unwrap();
+        clumsies.send("{whole}/new", Deed::Nothing).await.unwrap();
         bed.run_until_idle().await;
-        assert_eq!(clumsies.get("new").await.unwrap().unwrap().version, 1);
+        assert_eq!(clumsies.get("{whole}/new").await.unwrap().unwrap().version, 1);
     }
 }
 

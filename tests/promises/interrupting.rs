@@ -115,7 +115,8 @@ promise! {
     async fn a_running_attempt_is_notified_of_an_interrupting_event_that_a_verb_sends(bed in subs().only::<Manager>()) {
         let subs = activated(bed, "s-1").await;
         subs.send("s-1", waiting(9)).await.unwrap();
-        bed.machine::<Manager>().send("m", Tell).await.unwrap();
+        // The tag of this key is the key of the subscription: they are in one partition, and the event is in the commit.
+        bed.machine::<Manager>().send("{s-1}/m", Tell).await.unwrap();
         let ended = tokio::time::timeout(Duration::from_secs(60), ended(bed, &subs, "s-1")).await.expect("the attempt is told");
         assert_eq!(ended, (Some(SubState::Suspended), Status::Completed));
     }

@@ -8,7 +8,7 @@ use fsm_runtime::admin::{Admin, Opening};
 use fsm_store::schedules::ScheduleRow;
 use serde::{Deserialize, Serialize};
 
-use crate::support::promise;
+use crate::support::{promise, promise_without_partitions, stride};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -88,18 +88,19 @@ async fn reports(bed: &TestBed) -> Vec<String> {
     keys
 }
 
-fn admin(bed: &TestBed) -> impl Future<Output = Admin> {
-    let opening = Opening::inside(bed);
+/// The database, or the partition of the schedule.
+fn admin(bed: &TestBed, schedule: &str) -> impl Future<Output = Admin> {
+    let opening = Opening::inside(bed).of_key(schedule);
     async { Admin::open(opening).await.unwrap() }
 }
 
 async fn row(bed: &TestBed, name: &str) -> ScheduleRow {
-    admin(bed).await.schedules().await.unwrap().into_iter().find(|row| row.name == name).unwrap()
+    admin(bed, name).await.schedules().await.unwrap().into_iter().find(|row| row.name == name).unwrap()
 }
 
-/// Returns the findings of `fsm doctor` about schedules.
-async fn findings(bed: &TestBed) -> Vec<String> {
-    let findings = admin(bed).await.checkup().await.unwrap();
+/// Returns the findings of `fsm doctor` about schedules, in the partition of this one.
+async fn findings(bed: &TestBed, schedule: &str) -> Vec<String> {
+    let findings = admin(bed, schedule).await.checkup().await.unwrap();
     findings.into_iter().filter(|finding| finding.about == "schedules").map(|finding| finding.says).collect()
 }
 
@@ -168,11 +169,14 @@ promise! {
     async fn a_process_that_dies_anywhere_sends_each_moment_once(bed in builder().schedule(every_hour(Missed::All))) {
         let begin = bed.now();
         // The process dies before each statement, and after each commit before it learns of it.
-        let mut statements = 0;
-        while bed.crash_after_statements(statements, bed.advance(HOUR)).await {
-            statements += 1;
+        let mut deaths = 0;
+        for statements in (0..).step_by(stride(bed)) {
+            if !bed.crash_after_statements(statements, bed.advance(HOUR)).await {
+                break;
+            }
+            deaths += 1;
         }
-        assert!(statements > 10, "{statements}");
+        assert!(deaths > 10, "{deaths}");
         bed.advance(HOUR).await;
         let seen = seen(bed).await;
         let hours = bed.now().since(begin).as_secs() / 3600;
@@ -194,13 +198,14 @@ promise! {
         let row = row(bed, "panicking").await;
         assert_eq!((seen(bed).await.len(), ScheduleState::of(&row, bed.now())), (0, ScheduleState::Failing));
         assert_eq!(row.error.as_deref(), Some("the function of the schedule panicked: no report at this hour"));
-        assert!(findings(bed).await.iter().any(|says| says.contains("`panicking` did not send its moment")), "{:?}", findings(bed).await);
+        assert!(findings(bed, "panicking").await.iter().any(|says| says.contains("`panicking` did not send its moment")), "{:?}", findings(bed, "panicking").await);
         bed.advance(HOUR).await;
         assert_eq!((seen(bed).await.len(), ScheduleState::of(&self::row(bed, "panicking").await, bed.now())), (1, ScheduleState::Active));
     }
 }
 
-promise! {
+promise_without_partitions! {
+    /// A refusal by another partition is only logged.
     async fn an_event_that_is_refused_does_not_stop_its_schedule(
         bed in builder().schedule(Schedule::every("1h").name("same-key").send::<Report>(|due| ("always-the-same", StartReport { day: due.date() })))
     ) {
@@ -215,7 +220,7 @@ promise! {
 
 promise! {
     async fn a_paused_schedule_sends_nothing_and_what_passed_meanwhile_is_not_sent_later(bed in builder().schedule(every_hour(Missed::All))) {
-        let admin = admin(bed).await;
+        let admin = admin(bed, "hourly").await;
         admin.operate_schedule("hourly", ScheduleAct::Pause, Some("ada")).await.unwrap();
         bed.advance(HOUR * 3).await;
         assert_eq!((seen(bed).await.len(), ScheduleState::of(&row(bed, "hourly").await, bed.now())), (0, ScheduleState::Paused));
@@ -232,7 +237,7 @@ promise! {
 promise! {
     async fn a_triggered_schedule_sends_one_event_now_also_while_it_is_paused(bed in builder().schedule(every_hour(Missed::All))) {
         bed.advance(Duration::from_secs(90)).await;
-        let admin = admin(bed).await;
+        let admin = admin(bed, "hourly").await;
         admin.operate_schedule("hourly", ScheduleAct::Trigger, None).await.unwrap();
         assert!(admin.operate_schedule("hourly", ScheduleAct::Trigger, None).await.unwrap_err().is_not_allowed());
         bed.run_until_idle().await;
@@ -256,13 +261,13 @@ promise! {
     async fn a_schedule_that_the_code_no_longer_declares_stops_and_is_reported(bed in builder()) {
         let old = builder().schedule(every_hour(Missed::All)).beside(bed).await.unwrap();
         old.advance(HOUR).await;
-        assert_eq!((seen(bed).await.len(), findings(bed).await), (1, vec!["1 declared, and none is late".to_owned()]));
-        let admin = admin(bed).await;
+        assert_eq!((seen(bed).await.len(), findings(bed, "hourly").await), (1, vec!["1 declared, and none is late".to_owned()]));
+        let admin = admin(bed, "hourly").await;
         assert!(admin.operate_schedule("hourly", ScheduleAct::Forget, None).await.unwrap_err().is_not_allowed());
         old.outage(Duration::ZERO).await;
         bed.advance(HOUR * 3).await;
         assert_eq!((seen(bed).await.len(), ScheduleState::of(&row(bed, "hourly").await, bed.now())), (1, ScheduleState::Undeclared));
-        assert!(findings(bed).await[0].starts_with("no worker has declared the schedule `hourly` since"), "{:?}", findings(bed).await);
+        assert!(findings(bed, "hourly").await[0].starts_with("no worker has declared the schedule `hourly` since"), "{:?}", findings(bed, "hourly").await);
         admin.operate_schedule("hourly", ScheduleAct::Forget, None).await.unwrap();
         assert!(admin.schedules().await.unwrap().is_empty());
     }

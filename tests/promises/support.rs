@@ -2,9 +2,16 @@
 
 use fsm::testing::TestBed;
 
-/// Declares a test that runs on SQLite in memory, on a SQLite file and on PostgreSQL, and checks the invariants at its end.
+/// The number of partitions in the tests of promises. They are in two databases.
+pub const PARTITIONS: u32 = 4;
+
+/// Declares a test that runs on SQLite in memory, on a SQLite file, on PostgreSQL and on PostgreSQL with partitions, and checks the invariants
+/// at its end.
 macro_rules! promise {
     ($(#[doc = $doc:literal])* async fn $name:ident($bed:ident in $builder:expr) $body:block) => {
+        crate::support::promise! { of_partitions: { #[cfg(feature = "postgres")] } $(#[doc = $doc])* async fn $name($bed in $builder) $body }
+    };
+    (of_partitions: { #[$condition:meta] } $(#[doc = $doc:literal])* async fn $name:ident($bed:ident in $builder:expr) $body:block) => {
         $(#[doc = $doc])*
         mod $name {
             #[allow(unused_imports)]
@@ -36,10 +43,26 @@ macro_rules! promise {
                 check(&bed).await;
                 crate::support::assert_invariants_hold(&bed).await;
             }
+
+            #[$condition]
+            #[tokio::test]
+            async fn partitions() {
+                let bed = $builder.partitions(crate::support::PARTITIONS).await;
+                check(&bed).await;
+                crate::support::assert_invariants_hold(&bed).await;
+            }
         }
     };
 }
 pub(crate) use promise;
+
+/// Declares the same test for databases without partitions: what it is about is not the same with partitions.
+macro_rules! promise_without_partitions {
+    ($($test:tt)*) => {
+        crate::support::promise! { of_partitions: { #[cfg(false)] } $($test)* }
+    };
+}
+pub(crate) use promise_without_partitions;
 
 /// Evaluates `$run` with the connection of the verb's own transaction.
 macro_rules! in_own_transaction {
@@ -61,6 +84,12 @@ macro_rules! in_own_transaction {
     };
 }
 pub(crate) use in_own_transaction;
+
+/// The number of statements from one crash to the next, in tests with a crash before each. With partitions a session has several times as many
+/// statements, most of them for partitions in which nothing happens.
+pub fn stride(bed: &TestBed) -> usize {
+    if bed.partitions() == 1 { 1 } else { 11 }
+}
 
 /// Checks that every invariant holds.
 pub async fn assert_invariants_hold(bed: &TestBed) {

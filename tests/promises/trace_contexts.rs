@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use fsm::TraceContext;
 use fsm::prelude::*;
 use fsm::testing::{TestBed, TestBedBuilder};
+use fsm_runtime::admin::look::InstanceDetails;
 use fsm_runtime::admin::{Admin, Opening};
 use opentelemetry::trace::{SpanKind, TracerProvider};
 use opentelemetry_sdk::trace::{InMemorySpanExporter, Sampler, SdkTracerProvider, SpanData};
@@ -140,7 +141,7 @@ promise! {
         let expired = field(&attempts["expired 1"], "fsm.from");
         assert_eq!(expired, "charged");
 
-        let details = Admin::open(Opening::inside(&bed)).await.unwrap().details("traced-payment", "p-1").await.unwrap();
+        let details = details(&bed, "p-1").await;
         let trace = attempts["expired 1"].span_context.trace_id().to_string();
         assert_eq!(details.trace.unwrap().trace_id(), trace);
     }
@@ -158,20 +159,25 @@ promise! {
     }
 }
 
+/// What an operator sees of a payment.
+async fn details(bed: &TestBed, key: &str) -> InstanceDetails {
+    let admin = Admin::open(Opening::inside(bed).of_key(key)).await.unwrap();
+    admin.details("traced-payment", key).await.unwrap()
+}
+
 promise! {
     /// A program without OpenTelemetry passes the headers of a request on.
     async fn a_trace_that_the_caller_names_is_stored_with_the_event_wherever_it_waits(bed in builder()) {
-        let admin = Admin::open(Opening::inside(bed)).await.unwrap();
         let context = TraceContext::new(PARENT, Some("vendor=1")).unwrap();
         let payments = bed.machine::<Payment>();
         payments.send("delayed", Pay).after(HOUR).trace(context.clone()).await.unwrap();
         bed.advance(HOUR).await;
-        assert_eq!(admin.details("traced-payment", "delayed").await.unwrap().trace, Some(context.clone()));
+        assert_eq!(details(bed, "delayed").await.trace, Some(context.clone()));
         payments.send("now", Pay).trace(context.clone()).dedup("1").await.unwrap();
         payments.send("now", Pay).dedup("1").await.unwrap();
-        assert_eq!(admin.details("traced-payment", "now").await.unwrap().trace, Some(context));
+        assert_eq!(details(bed, "now").await.trace, Some(context));
         assert_eq!(payments.get("now").await.unwrap().unwrap().trace.unwrap().traceparent(), PARENT);
         payments.send("other", Pay).await.unwrap();
-        assert_eq!(admin.details("traced-payment", "other").await.unwrap().trace, None);
+        assert_eq!(details(bed, "other").await.trace, None);
     }
 }

@@ -244,7 +244,7 @@ promise! {
         break_row(bed, "fsm_instances", "two").await;
         bed.advance(Duration::from_secs(120)).await;
         let call = desks.get("two").await.unwrap().unwrap().call.unwrap().id;
-        let admin = Admin::open(Opening::inside(bed)).await.unwrap();
+        let admin = Admin::open(Opening::inside(bed).of_key("two")).await.unwrap();
         let stuck = admin.checkup().await.unwrap().into_iter().filter(|finding| finding.about == "stuck").collect::<Vec<_>>();
         assert_eq!(stuck.len(), 1, "{stuck:?}");
         let named = format!("an attempt of `desk` `two`, call {call}, cannot be claimed: the database says: ");

@@ -14,7 +14,7 @@ pub fn scale(args: &[String]) -> Result<(), Failed> {
 }
 
 fn on_a_server(words: &[&str], args: &[String]) -> Result<(), Failed> {
-    let given_url = std::env::var(cluster::VARIABLE).ok().filter(|url| !url.is_empty());
+    let given_url = cluster::given(cluster::VARIABLE);
     let names_sqlite = args.iter().any(|word| word.starts_with("sqlite"));
     let needs_postgres = !names_sqlite || args.iter().any(|word| word == "postgres");
     let own_server = if given_url.is_some() || !needs_postgres { None } else { Some(postgres::start_durable()?) };

@@ -41,7 +41,7 @@ const VARIANTS: [(&str, bool, &[&str]); 6] = [
 /// `Failed` if one of them cannot be built or measured.
 pub fn run(options: &Options) -> Result<(), Failed> {
     let (without, with) = (build(options, false)?, build(options, true)?);
-    let given_url = std::env::var(cluster::VARIABLE).ok().filter(|url| !url.is_empty());
+    let given_url = cluster::given(cluster::VARIABLE);
     let own_server = if given_url.is_some() || options.sqlite { None } else { Some(postgres::start_durable()?) };
     let server = given_url.or_else(|| own_server.as_ref().map(cluster::Cluster::url));
     let mut rates = VARIANTS.map(|_| Vec::new());

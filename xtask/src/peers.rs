@@ -8,7 +8,7 @@ use crate::{cluster, postgres};
 /// Installs, measures and compares the peers that `args` name, or all of them. `Failed` has the exit code of the driver in `benches/peers`.
 pub fn run(args: &[String]) -> Result<(), Failed> {
     build()?;
-    let given_url = std::env::var(cluster::VARIABLE).ok().filter(|url| !url.is_empty());
+    let given_url = cluster::given(cluster::VARIABLE);
     // A build alone needs no server.
     let is_build_only = args.iter().any(|word| word == "--build");
     let own_server = if given_url.is_some() || is_build_only { None } else { Some(postgres::start_durable()?) };

@@ -9,13 +9,14 @@ use crate::{chromium, cluster, postgres, prometheus};
 pub fn run(args: &[String]) -> Result<(), Failed> {
     let begun = Instant::now();
     let (own_server, url) = server()?;
+    let (own_second, second) = server_of(cluster::SECOND)?;
     if let Err(missing) = prometheus::ensure() {
         println!("    NOT TESTED: the metrics with a real Prometheus, for {missing}");
     }
     if let Err(missing) = chromium::ensure() {
         println!("    NOT TESTED: the web console in a browser, for {missing}");
     }
-    let with_server = |words: &[&str]| run_step(cargo(words).args(args).env(cluster::VARIABLE, &url));
+    let with_server = |words: &[&str]| run_step(cargo(words).args(args).env(cluster::VARIABLE, &url).env(cluster::SECOND, &second));
     let ended = if cargo_has("nextest") {
         let tests = with_server(&["nextest", "run", "--workspace", "--no-fail-fast"]);
         // The documentation tests do not accept the arguments of nextest.
@@ -25,7 +26,7 @@ pub fn run(args: &[String]) -> Result<(), Failed> {
         println!("    cargo-nextest is not installed: `cargo test` runs the tests, one file after the other");
         with_server(&["test", "--workspace", "--no-fail-fast"])
     };
-    drop(own_server);
+    drop((own_server, own_second));
     let word = if ended.is_ok() { "passed" } else { "failed" };
     println!("tests: {word} in {:.1?}", begun.elapsed());
     ended
@@ -33,7 +34,11 @@ pub fn run(args: &[String]) -> Result<(), Failed> {
 
 /// The URL of a PostgreSQL server: the one of `FSM_TEST_POSTGRES`, or one of our own, which lives as long as the first value.
 pub fn server() -> Result<(Option<cluster::Cluster>, String), Failed> {
-    if let Some(given_url) = std::env::var(cluster::VARIABLE).ok().filter(|url| !url.is_empty()) {
+    server_of(cluster::VARIABLE)
+}
+
+fn server_of(variable: &str) -> Result<(Option<cluster::Cluster>, String), Failed> {
+    if let Some(given_url) = cluster::given(variable) {
         return Ok((None, given_url));
     }
     let own_server = postgres::start()?;

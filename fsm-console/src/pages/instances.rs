@@ -156,7 +156,7 @@ pub(crate) async fn page(asked: &Asked, admin: &Admin, facets: &Facets) -> Resul
                 thead { tr { @if can_select { th aria-label="selected" {} } th { "key" } th { "state" } th { "status" } th { "about" } th class="number" { "changed" } th class="number" { "created" } } }
                 tbody {
                     @for seen in &listed.instances { (row(asked, seen, can_select, now)) }
-                    @for one in &listed.unreadable { tr { @if can_select { td {} } td class="key" { (clean(&one.key)) } td class="error" colspan="5" { "unreadable: " (clean(&one.why)) } } }
+                    @for (_, one) in &listed.unreadable { tr { @if can_select { td {} } td class="key" { (clean(&one.key)) } td class="error" colspan="5" { "unreadable: " (clean(&one.why)) } } }
                 }
             } }
         }

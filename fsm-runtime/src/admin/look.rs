@@ -57,8 +57,8 @@ pub struct InstanceDetails {
 pub struct Listed {
     /// The instances.
     pub instances: Vec<InstanceView>,
-    /// The instances of the page that have a value which cannot be decoded.
-    pub unreadable: Vec<Unreadable>,
+    /// The instances of the page that have a value which cannot be decoded, with their positions in the order of the page.
+    pub unreadable: Vec<(After, Unreadable)>,
     /// The instance after which the next page begins, or `None` on the last page.
     pub next: Option<After>,
     /// True if the page ended at the limit on rows examined, and not because it is full.
@@ -76,7 +76,7 @@ impl Admin {
                 search::check(conn, known, filter).await?;
                 let Found { rows, mut unreadable, next, was_cut } = pages::page(conn, machine, filter).await?;
                 let with = with_calls(conn, rows, &known.search, &self.engine.data_protection).await?;
-                unreadable.extend(with.unreadable);
+                unreadable.extend(with.unreadable.into_iter().map(|(id, one)| (filter.position(id, &one.key), one)));
                 Ok(Listed { instances: with.instances.into_iter().map(|seen| self.shown(seen)).collect(), unreadable, next, was_cut })
             })
             .await

@@ -24,7 +24,7 @@ use crate::partition_pages::{self, PartitionPage};
 pub struct WholePage {
     /// The instances.
     pub instances: Vec<Located<InstanceView>>,
-    /// The instances that have a value which cannot be decoded. Those of several partitions may be on two pages.
+    /// The instances of the page that have a value which cannot be decoded.
     pub unreadable: Vec<Located<Unreadable>>,
     /// The instance after which the next page begins, or `None` on the last page.
     pub next: Option<After>,
@@ -40,15 +40,23 @@ impl WholeDatabase {
             Ok(_) => Ok(Some(admin.page(machine, filter).await?)),
             Err(_) => Ok(None),
         });
-        let (mut pages, mut unreadable) = (Vec::new(), Vec::new());
+        let mut pages = Vec::new();
         for Located { partition, row } in each.await? {
-            let Some(Listed { instances, unreadable: others, next, was_cut }) = row else { continue };
-            let item = |row: InstanceView| (filter.position(row.row.id, &row.row.key), Located { partition, row });
-            pages.push(PartitionPage { items: instances.into_iter().map(item).collect(), next, was_cut });
-            unreadable.extend(others.into_iter().map(|row| Located { partition, row }));
+            let Some(Listed { instances, unreadable, next, was_cut }) = row else { continue };
+            let instance = |row: InstanceView| (filter.position(row.row.id, &row.row.key), Ok(Located { partition, row }));
+            let other = |(position, row)| (position, Err(Located { partition, row }));
+            let items = instances.into_iter().map(instance).chain(unreadable.into_iter().map(other)).collect();
+            pages.push(PartitionPage { items, next, was_cut });
         }
         let PartitionPage { items, next, was_cut } = partition_pages::merged(pages, filter);
-        Ok(WholePage { instances: items.into_iter().map(|(_, item)| item).collect(), unreadable, next, was_cut })
+        let (mut instances, mut unreadable) = (Vec::with_capacity(items.len()), Vec::new());
+        for (_, one) in items {
+            match one {
+                Ok(instance) => instances.push(instance),
+                Err(one) => unreadable.push(one),
+            }
+        }
+        Ok(WholePage { instances, unreadable, next, was_cut })
     }
 
     /// The id of an instance. Returns an `is_not_found` error if there is none.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use fsm_core::call::Attempt as Row;
-use fsm_core::ids::CallId;
+use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::instance::Instance as InstanceRow;
 use fsm_core::search::SearchField;
 use fsm_core::time::Timestamp;
@@ -135,7 +135,7 @@ pub(crate) struct WithCalls {
     /// The instances that could be read.
     pub(crate) instances: Vec<InstanceView>,
     /// The instances whose attempts cannot be decoded.
-    pub(crate) unreadable: Vec<Unreadable>,
+    pub(crate) unreadable: Vec<(InstanceId, Unreadable)>,
 }
 
 impl WithCalls {
@@ -143,7 +143,7 @@ impl WithCalls {
     pub(crate) fn only(mut self) -> Result<InstanceView, Error> {
         self.instances.pop().ok_or_else(|| {
             let says =
-                self.unreadable.iter().map(|one| format!("the open call of `{}` cannot be read: {}", one.key.escape_debug(), one.why));
+                self.unreadable.iter().map(|(_, one)| format!("the open call of `{}` cannot be read: {}", one.key.escape_debug(), one.why));
             Error::other(ErrorKind::Unreadable, says.collect::<String>())
         })
     }
@@ -175,7 +175,7 @@ pub(crate) async fn with_calls(
             Some(_) => None,
             None => match attempts_of(conn, id.as_slice()).await {
                 Err(why @ StoreError::Corrupt { .. }) => {
-                    with.unreadable.push(Unreadable { key: found.instance.key, why: why.to_string() });
+                    with.unreadable.push((found.instance.id, Unreadable { key: found.instance.key, why: why.to_string() }));
                     continue;
                 }
                 own => Some(own?),
@@ -185,7 +185,7 @@ pub(crate) async fn with_calls(
         let before = id.and_then(|id| attempts.iter().find(|attempt| (attempt.call, attempt.number) == id));
         let WithNewest { instance: row, newest, unread, progress } = found;
         if let Some(why) = unread.filter(|_| row.is_open) {
-            with.unreadable.push(Unreadable { key: row.key, why });
+            with.unreadable.push((row.id, Unreadable { key: row.key, why }));
             continue;
         }
         let open = newest.as_ref().filter(|_| row.is_open);

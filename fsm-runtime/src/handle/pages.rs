@@ -30,10 +30,25 @@ pub(super) async fn list<M: Machine>(engines: &Engines, filter: Filter) -> Resul
         ..PageFilter::default()
     };
     let pages = try_join_all(engines.all().iter().map(|engine| list_one(engine, &wanted))).await?;
-    Ok(merged(pages, &wanted))
+    Ok(divided(partition_pages::merged(pages, &wanted)))
 }
 
-async fn list_one<M: Machine>(engine: &Engine, wanted: &PageFilter) -> Result<Page<Instance<M>>, Error> {
+/// An instance of a page, or why it cannot be read.
+type Listed<M> = Result<Instance<M>, Unreadable>;
+
+/// The page as users see it: those that cannot be read are listed separately.
+fn divided<M: Machine>(page: PartitionPage<Listed<M>>) -> Page<Instance<M>> {
+    let (mut items, mut unreadable) = (Vec::with_capacity(page.items.len()), Vec::new());
+    for (_, one) in page.items {
+        match one {
+            Ok(instance) => items.push(instance),
+            Err(one) => unreadable.push(one),
+        }
+    }
+    Page { items, next: page.next.map(Cursor), unreadable }
+}
+
+async fn list_one<M: Machine>(engine: &Engine, wanted: &PageFilter) -> Result<PartitionPage<Listed<M>>, Error> {
     engine
         .read(|| async {
             let mut reader = engine.store.reader().await?;
@@ -41,22 +56,9 @@ async fn list_one<M: Machine>(engine: &Engine, wanted: &PageFilter) -> Result<Pa
             if !wanted.search.is_empty() {
                 search::check(conn, &engine.catalog.expect(M::NAME)?.machine, wanted).await?;
             }
-            page(conn, wanted, &engine.data_protection).await
+            listed(conn, wanted, &engine.data_protection).await
         })
         .await
-}
-
-/// Merges the same page of several partitions into one. An instance that cannot be read may be on two pages.
-fn merged<M: Machine>(pages: Vec<Page<Instance<M>>>, wanted: &PageFilter) -> Page<Instance<M>> {
-    let mut unreadable = Vec::new();
-    let mut of_partition = |page: Page<Instance<M>>| {
-        unreadable.extend(page.unreadable);
-        let items = page.items.into_iter().map(|item| (wanted.position(item.id, &item.key), item)).collect();
-        PartitionPage { items, next: page.next.map(|cursor| cursor.0), was_cut: false }
-    };
-    let pages = pages.into_iter().map(&mut of_partition).collect();
-    let PartitionPage { items, next, .. } = partition_pages::merged(pages, wanted);
-    Page { items: items.into_iter().map(|(_, item)| item).collect(), next: next.map(Cursor), unreadable }
 }
 
 /// Reads a page of instances. Those that this program cannot read are listed separately.
@@ -65,17 +67,23 @@ pub(crate) async fn page<M: Machine>(
     wanted: &PageFilter,
     data_protection: &DataProtection,
 ) -> Result<Page<Instance<M>>, Error> {
-    let Found { rows, next, mut unreadable, .. } = rows::page(conn, M::NAME, wanted).await?;
-    let mut items = Vec::with_capacity(rows.len());
+    Ok(divided(listed(conn, wanted, data_protection).await?))
+}
+
+async fn listed<M: Machine>(
+    conn: &mut Conn<'_>,
+    wanted: &PageFilter,
+    data_protection: &DataProtection,
+) -> Result<PartitionPage<Listed<M>>, Error> {
+    let Found { rows, next, unreadable, was_cut } = rows::page(conn, M::NAME, wanted).await?;
+    let mut items: Vec<_> = unreadable.into_iter().map(|(position, one)| (position, Err(one))).collect();
     let search = M::ENTRY.search.map_or(&[][..], |search| search.names);
     let found = with_calls(conn, rows, search, data_protection).await?;
-    unreadable.extend(found.unreadable);
+    items.extend(found.unreadable.into_iter().map(|(id, one)| (wanted.position(id, &one.key), Err(one))));
     for seen in found.instances {
         let key = seen.row.key.clone();
-        match Instance::of(seen, data_protection) {
-            Ok(instance) => items.push(instance),
-            Err(error) => unreadable.push(Unreadable { key, why: error.to_string() }),
-        }
+        let position = wanted.position(seen.row.id, &key);
+        items.push((position, Instance::of(seen, data_protection).map_err(|error| Unreadable { key, why: error.to_string() })));
     }
-    Ok(Page { items, next: next.map(Cursor), unreadable })
+    Ok(PartitionPage { items, next, was_cut })
 }

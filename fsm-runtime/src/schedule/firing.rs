@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use fsm_core::commit::rows::ToPartition;
 use fsm_core::decide::schedule::{Step, step};
+use fsm_core::hash::fnv1a_128;
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::outcome::{Event, Outgoing};
 use fsm_core::time::Timestamp;
@@ -241,11 +242,11 @@ impl Engine {
         at: Timestamp,
         is_request: bool,
     ) -> Result<(), Error> {
-        if let Some(partition) = self.partition.and_then(|here| here.elsewhere(&event.key)) {
-            return self.send_to_partition_outbox(tx, planned, event, partition).await;
-        }
         let kind = if is_request { "request" } else { "moment" };
         let dedup = format!("schedule {} {kind} {at}", planned.name);
+        if let Some(partition) = self.partition.and_then(|here| here.elsewhere(&event.key)) {
+            return self.send_to_partition_outbox(tx, planned, event, (partition, call_of(&dedup, at))).await;
+        }
         let request = SendRequest::new(Arc::clone(self), None, planned.machine, &event.key, event.event, Ok(event.payload.clone()));
         match request.dedup(dedup).in_transaction(tx.conn()).await {
             // The same moment was sent before, with other content.
@@ -254,9 +255,15 @@ impl Engine {
         }
     }
 
-    /// Adds the event to the outbox of this partition, in the transaction that moves the schedule on.
-    async fn send_to_partition_outbox(&self, tx: &mut Tx, planned: &Planned, event: &EventToSend, partition: u32) -> Result<(), Error> {
-        let (id, owner) = (CallId(Uuid::now_v7()), Owner { machine: planned.machine, key: &event.key });
+    /// Adds the event with this id of its call to the outbox of this partition, in the transaction that moves the schedule on.
+    async fn send_to_partition_outbox(
+        &self,
+        tx: &mut Tx,
+        planned: &Planned,
+        event: &EventToSend,
+        (partition, id): (u32, CallId),
+    ) -> Result<(), Error> {
+        let owner = Owner { machine: planned.machine, key: &event.key };
         let payload = self.data_protection.encrypt(&owner.payload(id), event.payload.clone());
         let payload =
             payload.map_err(|why| Error::other(ErrorKind::Codec, format!("the event `{}` cannot be stored: {why}", event.event)))?;
@@ -266,6 +273,13 @@ impl Engine {
         partition_outbox::put(&mut tx.conn(), &[ToPartition { partition, sender, outgoing: &outgoing }], self.clock.now()).await?;
         Ok(())
     }
+}
+
+/// The id of the call of a moment. It is the same each time, so that another partition takes the moment once.
+fn call_of(dedup: &str, at: Timestamp) -> CallId {
+    let [_, _, _, _, _, _, random @ ..] = fnv1a_128(dedup.bytes()).to_be_bytes();
+    let millis = u64::try_from(at.as_micros() / 1000).unwrap_or(0);
+    CallId(uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid())
 }
 
 /// True if the same event would fail again: it is refused, or it cannot be stored.

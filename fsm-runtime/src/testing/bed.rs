@@ -100,7 +100,8 @@ impl TestBedBuilder {
         self.open(&url, Origin::Fresh(Arc::new(fresh))).await.unwrap_or_else(|error| panic!("the test bed does not start: {error}"))
     }
 
-    /// Starts on PostgreSQL with this number of partitions, in two fresh databases. The clock and the crash points are those of all partitions.
+    /// Starts on PostgreSQL with this number of partitions, in two fresh databases. The second one is on the server that
+    /// `FSM_TEST_POSTGRES_SECOND` names, if it is set. The clock and the crash points are those of all partitions.
     ///
     /// # Panics
     ///
@@ -319,6 +320,11 @@ impl TestBed {
     /// Returns the URL of the test bed's database.
     pub fn url(&self) -> &str {
         &self.database.url
+    }
+
+    /// Returns the number of partitions: 1 for a database without them.
+    pub fn partitions(&self) -> u32 {
+        self.engines.all().len() as u32
     }
 
     /// Returns the next time at which something is due: an attempt, a timer, a schedule, or the end of a dead session's lease.

@@ -13,7 +13,7 @@ use fsm_store::partition_place::PartitionPlace;
 use fsm_store::partitions::create;
 use fsm_store::settings::Settings;
 #[cfg(feature = "postgres")]
-use fsm_store::testing::Fresh;
+use fsm_store::testing::{Fresh, Server};
 
 use crate::clock::Clock;
 use crate::engine::OpenDatabase;
@@ -60,16 +60,16 @@ impl TestDatabase {
         Ok(database)
     }
 
-    /// Creates this number of partitions, in two fresh databases by turns. The first one has the directory.
+    /// Creates this number of partitions, in two fresh databases by turns, on two servers if there are two. The first one has the directory.
     #[cfg(feature = "postgres")]
     pub(super) async fn partitioned(partitions: u32) -> Result<TestDatabase, Error> {
         let all: Vec<_> = (0..partitions).filter_map(|number| Partition::new(number, partitions)).collect();
-        let fresh = async |database: usize| {
-            let own: Vec<_> = all.iter().copied().skip(database).step_by(2).collect();
-            let created = Fresh::with_partitions(&own).await;
+        let fresh = async |server: Server| {
+            let own: Vec<_> = all.iter().copied().skip(usize::from(server == Server::Second)).step_by(2).collect();
+            let created = Fresh::with_partitions(server, &own).await;
             created.map_err(|error| Error::other(ErrorKind::System, format!("there is no PostgreSQL: {error}")))
         };
-        let databases: Arc<[Fresh]> = Arc::new([fresh(0).await?, fresh(1).await?]);
+        let databases: Arc<[Fresh]> = Arc::new([fresh(Server::First).await?, fresh(Server::Second).await?]);
         let url = |number: usize| Some(databases[number % databases.len()].url().to_owned());
         let places: Vec<_> = all.iter().enumerate().map(|(number, partition)| PartitionPlace::new(*partition, url(number))).collect();
         let settings = Settings::new(databases[0].url());

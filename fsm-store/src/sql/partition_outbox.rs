@@ -2,7 +2,7 @@
 
 use super::statement::{Many, Sql, many, same};
 
-/// Adds events, in the order of `place`.
+/// Adds events, in the order of `place`. An event that waits already is not added again.
 pub const PARTITION_OUTBOX_PUT: Many = Many {
     columns: "place bigint, partition bigint, sender uuid, machine text, key text, call_id uuid, event text, payload bytea, created_at bigint, \
               deliver_at bigint, due_at bigint, priority bigint",
@@ -10,13 +10,16 @@ pub const PARTITION_OUTBOX_PUT: Many = Many {
         insert into fsm_partition_outbox
             (partition, sender, machine, key, call_id, event, payload, created_at, deliver_at, due_at, tries, priority)
         select w.partition, w.sender, w.machine, w.key, w.call_id, w.event, w.payload, w.created_at, w.deliver_at, w.due_at, 0, w.priority
-        from w",
+        from w
+        where true
+        on conflict (call_id) do nothing",
     postgres: "
         insert into fsm_partition_outbox
             (partition, sender, machine, key, call_id, event, payload, created_at, deliver_at, due_at, tries, priority)
         select w.partition, w.sender, w.machine, w.key, w.call_id, w.event, w.payload, w.created_at, w.deliver_at, w.due_at, 0, w.priority
         from w
-        order by w.place",
+        order by w.place
+        on conflict (call_id) do nothing",
 };
 
 /// The texts for both databases. The argument of `$text` says that a machine is among those of parameter `$2`.

@@ -18,7 +18,7 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-pub use super::site::{ClusterError, VARIABLE, find_programs};
+pub use super::site::{ClusterError, SECOND, VARIABLE, find_programs};
 use super::site::{Site, Tried};
 
 /// The maximum time for a server to start or to stop.
@@ -37,12 +37,15 @@ const SOCKET: &str = ".s.PGSQL.5432";
 /// first call may take seconds. An error is stored and returned again by every later call.
 pub fn url() -> Result<String, ClusterError> {
     static SHARED: OnceLock<Result<Shared, ClusterError>> = OnceLock::new();
-    if let Ok(url) = std::env::var(VARIABLE)
-        && !url.is_empty()
-    {
+    if let Some(url) = given(VARIABLE) {
         return Ok(url);
     }
     SHARED.get_or_init(Shared::join).as_ref().map(|shared| shared.url.clone()).map_err(Clone::clone)
+}
+
+/// The URL in an environment variable, unless it is empty.
+pub fn given(variable: &str) -> Option<String> {
+    std::env::var(variable).ok().filter(|url| !url.is_empty())
 }
 
 /// Starts a cluster that only this process uses, even if `FSM_TEST_POSTGRES` is set.

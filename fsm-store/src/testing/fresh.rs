@@ -19,6 +19,15 @@ const TEMPLATE_LOCK: i64 = 0x6673_6d74_706c;
 /// The reason why there is no database.
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
+/// A server on which tests create databases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Server {
+    /// The one that all tests use.
+    First,
+    /// The one that `FSM_TEST_POSTGRES_SECOND` names, or else the first one.
+    Second,
+}
+
 /// A database that is dropped with this value.
 pub struct Fresh {
     cluster: String,
@@ -29,7 +38,7 @@ pub struct Fresh {
 impl Fresh {
     /// Creates a database without tables. An error if there is no PostgreSQL.
     pub async fn empty() -> Result<Fresh, Failed> {
-        let (cluster, connection) = connect().await?;
+        let (cluster, connection) = connect(Server::First).await?;
         Fresh::copy_of("template0", cluster, connection).await
     }
 
@@ -41,11 +50,11 @@ impl Fresh {
             store.close().await;
             Ok(())
         };
-        Fresh::of_template(&format!("fsm_template_{}", migrate::fingerprint()), fill).await
+        Fresh::of_template(Server::First, &format!("fsm_template_{}", migrate::fingerprint()), fill).await
     }
 
     /// Creates a database with the schemas of these partitions, and without a directory. An error if there is no PostgreSQL.
-    pub async fn with_partitions(partitions: &[Partition]) -> Result<Fresh, Failed> {
+    pub async fn with_partitions(server: Server, partitions: &[Partition]) -> Result<Fresh, Failed> {
         let numbers: String = partitions.iter().map(|one| format!("_{}of{}", one.number(), one.of())).collect();
         let fill = async |url: &str| {
             for partition in partitions {
@@ -54,12 +63,12 @@ impl Fresh {
             }
             Ok(())
         };
-        Fresh::of_template(&format!("fsm_template_{}{numbers}", migrate::fingerprint()), fill).await
+        Fresh::of_template(server, &format!("fsm_template_{}{numbers}", migrate::fingerprint()), fill).await
     }
 
     /// Creates a copy of a template, which `fill` fills if it does not exist.
-    async fn of_template(template: &str, fill: impl AsyncFn(&str) -> Result<(), Failed>) -> Result<Fresh, Failed> {
-        let (cluster, mut connection) = connect().await?;
+    async fn of_template(server: Server, template: &str, fill: impl AsyncFn(&str) -> Result<(), Failed>) -> Result<Fresh, Failed> {
+        let (cluster, mut connection) = connect(server).await?;
         sqlx::query(sql::LOCK_TEMPLATES).bind(TEMPLATE_LOCK).execute(&mut connection).await?;
         let is_there: bool = sqlx::query_scalar(sql::DATABASE_EXISTS).bind(template).fetch_one(&mut connection).await?;
         if !is_there {
@@ -86,9 +95,13 @@ impl Fresh {
     }
 }
 
-/// Connects to the server for tests, whose URL is the first value.
-async fn connect() -> Result<(String, PgConnection), Failed> {
-    let cluster = tokio::task::spawn_blocking(cluster::url).await??;
+/// Connects to a server for tests, whose URL is the first value.
+async fn connect(server: Server) -> Result<(String, PgConnection), Failed> {
+    let second = cluster::given(cluster::SECOND).filter(|_| server == Server::Second);
+    let cluster = match second {
+        Some(url) => url,
+        None => tokio::task::spawn_blocking(cluster::url).await??,
+    };
     let connection = PgConnection::connect(&cluster).await?;
     Ok((cluster, connection))
 }

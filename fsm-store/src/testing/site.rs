@@ -12,6 +12,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// The environment variable with the URL of a server to use instead of a temporary one.
 pub const VARIABLE: &str = "FSM_TEST_POSTGRES";
 
+/// The environment variable with the URL of another server, for half of the partitions of a test. Without it, all are on one server.
+pub const SECOND: &str = "FSM_TEST_POSTGRES_SECOND";
+
 /// The reason why there is no cluster. `Display` says what to do about it.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
