@@ -1,7 +1,12 @@
 //! `cargo xtask faults`: runs the fault scenarios, with a PostgreSQL, a PgBouncer and a Patroni cluster of their own.
 
+use std::process::Command;
+
 use crate::step::{Failed, cargo, run as run_step};
 use crate::{patroni, pgbouncer, postgres};
+
+/// The package, and its program.
+const NAME: &str = "fsm-faults";
 
 /// Runs the scenarios that `args` name, or all of them. Runs of full length use the release profile.
 pub fn run(args: &[String]) -> Result<(), Failed> {
@@ -18,9 +23,13 @@ pub fn run(args: &[String]) -> Result<(), Failed> {
     } else if !names_a_scenario && let Err(missing) = patroni::ensure() {
         println!("    SKIPPED: `failover`, for {missing}");
     }
-    let is_short = args.iter().any(|word| word == "--short");
-    let mode: &[&str] = if is_short { &[] } else { &["--release"] };
-    run_step(cargo(&["run", "--quiet", "--package", "fsm-faults"]).args(mode).arg("--").args(args))
+    if args.iter().any(|word| word == "--short") {
+        // Of the whole workspace, as the tests: a build of this package alone has other features, and builds everything again.
+        run_step(&mut cargo(&["build", "--workspace", "--bin", NAME]))?;
+        let program = std::env::current_exe().map_err(Failed::because)?.with_file_name(NAME);
+        return run_step(Command::new(program).args(args));
+    }
+    run_step(cargo(&["run", "--quiet", "--release", "--package", NAME, "--"]).args(args))
 }
 
 /// Runs the soak, a random mix of faults, for as long as `args` say.

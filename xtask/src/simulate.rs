@@ -19,7 +19,8 @@ pub struct Limits {
 /// Runs schedules until one fails, their number is reached, or the time limit ends. If one fails, returns `Failed`, and its seed and the
 /// shortest failing schedule have been printed.
 pub fn run(limits: &Limits) -> Result<(), Failed> {
-    let mut command = cargo(&["test", "--package", "fsm-core", "--test", "simulation", "--", "--exact", "--nocapture"]);
+    // Of the whole workspace, so that its dependencies have the features with which the other tests have built them.
+    let mut command = cargo(&["test", "--workspace", "--test", "simulation", "--", "--exact", "--nocapture"]);
     command.args(["no_schedule_breaks_a_promise", "no_schedule_of_two_partitions_breaks_a_promise"]);
     let variables =
         [("FSM_SIMULATION_SEEDS", limits.seeds), ("FSM_SIMULATION_SECONDS", limits.seconds), ("FSM_SIMULATION_FIRST", limits.first)];
