@@ -15,8 +15,13 @@ const ASK_AFTER: Duration = Duration::from_secs(2);
 /// The time limit of that ping: if the machine has vanished, no answer ever comes.
 const ANSWER: Duration = Duration::from_secs(2);
 
+/// The time limit for the end of a connection that is not needed any more.
+const FAREWELL: Duration = Duration::from_secs(5);
+
 /// A kind of connection that a pool can hold.
-pub(super) trait Connects: Sized + Send {
+pub(super) trait Connects: Sized + Send + 'static {
+    /// A connection that was idle for this long is closed, if the pool has others. `None`: it is kept.
+    const RESTS_FOR: Option<Duration> = None;
     /// The options for a new connection.
     type Options: Send + Sync;
     /// The properties of a connection that remain when it is returned to the pool.
@@ -217,18 +222,86 @@ impl<C: Connects> Drop for Taken<C> {
             if permit.is_closed() {
                 return;
             }
-            idle.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(Resting {
-                conn,
-                since: Instant::now(),
-                number: self.number,
-                session: self.session,
-            });
+            let resting = Resting { conn, since: Instant::now(), number: self.number, session: self.session };
+            let unneeded = {
+                let mut idle = idle.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                let unneeded = unneeded(&mut idle);
+                idle.push(resting);
+                unneeded
+            };
+            if let (Some(Resting { conn, .. }), Ok(runtime)) = (unneeded, tokio::runtime::Handle::try_current()) {
+                // Its result does not matter: the connection is gone at the end of the wait.
+                runtime.spawn(tokio::time::timeout(FAREWELL, conn.close()));
+            }
         }
     }
+}
+
+/// Takes out the connection that has been idle for the longest time, if that was too long. The most recently used one is used first, so that a
+/// connection rests only while fewer are needed.
+fn unneeded<C: Connects>(idle: &mut Vec<Resting<C>>) -> Option<Resting<C>> {
+    let limit = C::RESTS_FOR?;
+    idle.first().is_some_and(|oldest| oldest.since.elapsed() >= limit).then(|| idle.remove(0))
 }
 
 /// Drops all idle connections.
 fn forget<C: Connects>(idle: &Idle<C>) {
     let forgotten = std::mem::take(&mut *idle.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
     drop(forgotten);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A connection that counts how many were opened and closed.
+    struct Counted(Arc<[AtomicU64; 2]>);
+
+    impl Connects for Counted {
+        const RESTS_FOR: Option<Duration> = Some(Duration::ZERO);
+        type Options = Arc<[AtomicU64; 2]>;
+        type Session = ();
+
+        async fn connect(counts: &Self::Options) -> sqlx::Result<(Counted, ())> {
+            counts[0].fetch_add(1, Ordering::Relaxed);
+            Ok((Counted(Arc::clone(counts)), ()))
+        }
+
+        fn health((): &()) -> Health {
+            Health::default()
+        }
+
+        async fn ping(&mut self) -> sqlx::Result<()> {
+            Ok(())
+        }
+
+        fn end<'c>(&'c mut self, _: &mut Health, _: Ending) -> impl Future<Output = sqlx::Result<()>> + Send + use<'c> {
+            std::future::ready(Ok(()))
+        }
+
+        async fn close(self) {
+            self.0[1].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[tokio::test]
+    async fn connections_that_are_not_needed_any_more_are_closed_and_one_in_use_stays() {
+        let counts: Arc<[AtomicU64; 2]> = Arc::default();
+        let pool = Pool::<Counted>::new("counted", Arc::clone(&counts), 5, Duration::from_secs(5));
+        let now = async || {
+            // The connections are closed by tasks of this thread.
+            for _ in 0..5 {
+                tokio::task::yield_now().await;
+            }
+            [0, 1].map(|which| counts[which].load(Ordering::Relaxed))
+        };
+        let three = [pool.take(Purpose::Short).await, pool.take(Purpose::Short).await, pool.take(Purpose::Short).await];
+        assert_eq!(now().await, [3, 0]);
+        drop(three);
+        assert_eq!(now().await, [3, 2], "each that comes back closes the one that rested");
+        for _ in 0..3 {
+            drop(pool.take(Purpose::Short).await);
+        }
+        assert_eq!(now().await, [3, 2], "the last one is used again and again");
+    }
 }

@@ -1,6 +1,7 @@
 //! The connections to a PostgreSQL database.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use sqlx::Connection;
 use sqlx::postgres::PgConnection;
@@ -26,6 +27,9 @@ pub(crate) struct PostgresPool {
     pub(crate) is_direct: bool,
     pub(super) is_read_only: bool,
 }
+
+/// A connection that nothing has used for this long is closed. It costs the server a process and some megabytes.
+const RESTS_FOR: Duration = Duration::from_secs(300);
 
 /// The properties of a connection that remain when it is returned to the pool.
 #[derive(Debug, Clone, Copy)]
@@ -150,6 +154,7 @@ async fn say(taken: &mut Taken<PgConnection>, statement_settings: &StatementSett
 }
 
 impl Connects for PgConnection {
+    const RESTS_FOR: Option<Duration> = Some(RESTS_FOR);
     type Options = Arc<Location>;
     type Session = Session;
 
