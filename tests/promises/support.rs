@@ -57,11 +57,13 @@ macro_rules! promise {
 pub(crate) use promise;
 
 /// Declares the same test for databases without partitions: what it is about is not the same with partitions.
+#[allow(unused_macros, reason = "not every test binary needs it")]
 macro_rules! promise_without_partitions {
     ($($test:tt)*) => {
         crate::support::promise! { of_partitions: { #[cfg(false)] } $($test)* }
     };
 }
+#[allow(unused_imports, reason = "not every test binary needs it")]
 pub(crate) use promise_without_partitions;
 
 /// Evaluates `$run` with the connection of the verb's own transaction.
