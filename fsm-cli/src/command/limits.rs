@@ -23,7 +23,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>, act: Option<Limits>) -> R
                 return Err(Problem::Usage(format!("say what to change by {options}")));
             }
             let actor = set.actor.or_else(|| session.stage.actor.clone()).unwrap_or_else(|| "unknown".to_owned());
-            vec![session.to_act().await?.change_limit(&set.name, change, &actor).await?]
+            vec![session.to_act_on_all().await?.change_limit(&set.name, change, &actor).await?]
         }
     };
     if session.is_json {
