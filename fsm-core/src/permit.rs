@@ -24,9 +24,11 @@ pub fn is_home(here: Option<Partition>, bucket: &str) -> bool {
     here.is_none_or(|here| home_of(bucket, here.of()) == here.number())
 }
 
-/// A permit, without its bucket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A permit.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Permit {
+    /// The bucket in which it has a place.
+    pub bucket: String,
     /// The instance.
     pub instance: InstanceId,
     /// The number of its partition.
@@ -36,23 +38,23 @@ pub struct Permit {
 }
 
 /// The row of an instance that has a permit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PermitRow {
     /// The row version.
     pub row_version: i64,
-    /// The instance executes a call under a limit.
-    pub is_running: bool,
+    /// The bucket under which a call of the instance runs.
+    pub runs_under: Option<String>,
 }
 
-/// The permits of an instance that are over: those for row versions below the returned one. `None` if the instance still runs a call under a limit. `row` is
-/// `None` if the instance was deleted.
+/// The permits of an instance in a bucket that are over: those for row versions below the returned one. `None` if the instance still runs a call in this
+/// bucket. `row` is `None` if the instance was deleted.
 ///
 /// The row version only grows. So no claim with an older permit succeeds any more, and a call that began with one has ended.
-pub fn over_below(row: Option<PermitRow>) -> Option<i64> {
+pub fn over_below(bucket: &str, row: Option<&PermitRow>) -> Option<i64> {
     match row {
         None => Some(i64::MAX),
-        Some(PermitRow { is_running: true, .. }) => None,
-        Some(PermitRow { row_version, is_running: false }) => Some(row_version),
+        Some(row) if row.runs_under.as_deref() == Some(bucket) => None,
+        Some(row) => Some(row.row_version),
     }
 }
 
@@ -80,14 +82,14 @@ mod tests {
 
     #[test]
     fn a_permit_is_over_when_the_row_has_changed_and_nothing_runs() {
-        let row = |row_version, is_running| Some(PermitRow { row_version, is_running });
-        // The claim may still come.
-        assert!(!over_below(row(5, false)).is_some_and(|below| 5 < below));
-        // The claim has succeeded, and the inbox has changed since.
-        assert_eq!([row(6, true), row(7, true)].map(over_below), [None, None]);
-        // It has ended, or somebody else changed the row before the claim.
-        assert!(over_below(row(6, false)).is_some_and(|below| 5 < below));
-        assert_eq!(over_below(None), Some(i64::MAX));
+        let row = |row_version, runs_under: Option<&str>| PermitRow { row_version, runs_under: runs_under.map(str::to_owned) };
+        let is_over = |row: &PermitRow| over_below("stripe", Some(row)).is_some_and(|below| 5 < below);
+        // The claim may still come, or it has succeeded, and the inbox has changed since.
+        let lives = [row(5, None), row(6, Some("stripe")), row(7, Some("stripe"))];
+        // The call has ended, or somebody else changed the row before the claim, or the next call runs under another limit.
+        let ended = [row(6, None), row(9, None), row(9, Some("mail"))];
+        assert_eq!((lives.map(|row| is_over(&row)), ended.map(|row| is_over(&row))), ([false; 3], [true; 3]));
+        assert_eq!(over_below("stripe", None), Some(i64::MAX));
     }
 
     #[test]

@@ -69,7 +69,7 @@ impl Engine {
         }
         if cfg!(feature = "metrics") && work.has_limits.load(Ordering::Relaxed) {
             for limit in limits::shown(&mut reader.conn(), now, MOST).await? {
-                metrics::limit(&limit.name, limit.running, limit.waiting);
+                metrics::limit(self.partition, &limit.name, limit.running, limit.waiting);
             }
         }
         self.observations.note(|latest| {

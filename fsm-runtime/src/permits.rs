@@ -138,27 +138,33 @@ impl Engine {
     /// Deletes the permits of calls that have ended here. What fails is found by the checks.
     pub(crate) async fn release_permits(self: &Arc<Self>) -> usize {
         let Some(here) = self.partition else { return 0 };
-        let mut by_home = BTreeMap::<u32, Vec<InstanceId>>::new();
+        let mut by_home = BTreeMap::<u32, Vec<(InstanceId, String)>>::new();
         for (bucket, instance) in self.permit_state.take_over() {
-            by_home.entry(home_of(&bucket, here.of())).or_default().push(instance);
+            by_home.entry(home_of(&bucket, here.of())).or_default().push((instance, bucket));
         }
-        let each = by_home.into_iter().map(|(number, instances)| async move {
+        let each = by_home.into_iter().map(|(number, ended)| async move {
             let home = self.peer(number)?;
-            let released = self.release_at(&home, &instances).await;
+            let released = self.release_at(&home, &ended).await;
             released.map_err(|error| self.note_home_failure(&home, number, error)).ok()
         });
         join_all(each).await.into_iter().flatten().sum()
     }
 
-    async fn release_at(self: &Arc<Self>, home: &Arc<Engine>, instances: &[InstanceId]) -> Result<usize, PermitError> {
-        let rows = limit_permits::rows(&mut self.engine_reader().await?.conn(), instances).await?;
-        there(home.delete_permits(instances, &rows)).await
+    async fn release_at(self: &Arc<Self>, home: &Arc<Engine>, ended: &[(InstanceId, String)]) -> Result<usize, PermitError> {
+        let instances: Vec<InstanceId> = ended.iter().map(|(instance, _)| *instance).collect();
+        let rows = limit_permits::rows(&mut self.engine_reader().await?.conn(), &instances).await?;
+        let buckets = ended.iter().map(|(instance, bucket)| (*instance, bucket.as_str()));
+        there(home.delete_permits(buckets.collect(), &rows)).await
     }
 
     /// Deletes the permits of these instances that are over. Returns their number.
-    async fn delete_permits(self: &Arc<Self>, instances: &[InstanceId], rows: &HashMap<InstanceId, PermitRow>) -> Result<usize, StoreError> {
-        let over: Vec<_> =
-            instances.iter().filter_map(|instance| Some((*instance, over_below(rows.get(instance).copied())?))).collect();
+    async fn delete_permits(
+        self: &Arc<Self>,
+        of: Vec<(InstanceId, &str)>,
+        rows: &HashMap<InstanceId, PermitRow>,
+    ) -> Result<usize, StoreError> {
+        let over = |(instance, bucket)| Some((instance, bucket, over_below(bucket, rows.get(&instance))?));
+        let over: Vec<_> = of.into_iter().filter_map(over).collect();
         if over.is_empty() {
             return Ok(0);
         }
@@ -195,8 +201,8 @@ impl Engine {
     /// Asks the partition of these instances which permits are over. A claim that is under way for longer than a moment fails after that.
     async fn check_with(self: &Arc<Self>, peer: &Arc<Engine>, permits: &[Permit]) -> Result<usize, PermitError> {
         let rows = there(peer.store.fence(permits)).await?;
-        let instances: Vec<InstanceId> = permits.iter().map(|permit| permit.instance).collect();
-        let released = self.delete_permits(&instances, &rows).await?;
+        let of = permits.iter().map(|permit| (permit.instance, permit.bucket.as_str()));
+        let released = self.delete_permits(of.collect(), &rows).await?;
         if released > 0 {
             // What was fenced is due in its partition.
             peer.permit_state.has_waiting.notify_one();

@@ -72,7 +72,7 @@ pub async fn granted_before(conn: &mut Conn<'_>, after: InstanceId, before: Time
     let rows = conn.rows(&sql::PERMITS_OLD, &values![after.0, before.as_micros(), i64::from(most)]).await?;
     let mut permits = Vec::with_capacity(rows.len());
     for row in &rows {
-        permits.push(Permit { instance: row.instance_id(0)?, partition: row.count(1)?, row_version: row.get(2)? });
+        permits.push(Permit { instance: row.instance_id(0)?, partition: row.count(1)?, row_version: row.get(2)?, bucket: row.get(3)? });
     }
     Ok(permits)
 }
@@ -80,7 +80,7 @@ pub async fn granted_before(conn: &mut Conn<'_>, after: InstanceId, before: Time
 /// The rows of these instances. Those that were deleted are left out.
 pub async fn rows(conn: &mut Conn<'_>, instances: &[InstanceId]) -> Result<HashMap<InstanceId, PermitRow>> {
     let rows = conn.batch(&sql::PERMIT_ROWS, instances.iter().map(|instance| values![instance.0]).collect()).await?;
-    rows.iter().map(|row| Ok((row.instance_id(0)?, PermitRow { row_version: row.get(1)?, is_running: row.get(2)? }))).collect()
+    rows.iter().map(|row| Ok((row.instance_id(0)?, PermitRow { row_version: row.get(1)?, runs_under: row.get(2)? }))).collect()
 }
 
 /// The time after `now` at which the first permit is this old, for tests.
@@ -172,12 +172,12 @@ impl Store {
         rows(&mut self.engine_reader().await?.conn(), &instances).await
     }
 
-    /// Deletes the permits of these instances for row versions below these. Returns the buckets that have more room now.
-    pub async fn release_permits(&self, over: &[(InstanceId, i64)]) -> Result<Vec<String>> {
+    /// Deletes the permits of these instances in these buckets for row versions below these. Returns the buckets that have more room now.
+    pub async fn release_permits(&self, over: &[(InstanceId, &str, i64)]) -> Result<Vec<String>> {
         let mut over = over.to_vec();
         over.sort();
         let mut tx = self.begin_for(Purpose::Engine).await?;
-        let over = over.iter().map(|(instance, below)| values![instance.0, *below]).collect();
+        let over = over.iter().map(|(instance, bucket, below)| values![instance.0, *bucket, *below]).collect();
         let rows = tx.conn().batch(&sql::PERMIT_RELEASE, over).await?;
         tx.commit().await?;
         rows.iter().map(|row| row.get(0)).collect()

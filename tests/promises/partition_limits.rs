@@ -224,7 +224,7 @@ async fn a_crash_at_any_point_neither_exceeds_the_limit_nor_keeps_a_place() {
         });
         let died = died.await;
         // The attempts of the dead process are lost when its lease ends, and its permits are over then.
-        bed.advance(Duration::from_secs(120)).await;
+        bed.advance(Duration::from_secs(60)).await;
         for key in &keys {
             let bill = bed.machine::<Bill>().get(key).await.unwrap();
             assert!(bill.is_none_or(|bill| bill.state == Some(BillState::Charged)), "{key} after a death after {crash} statements");

@@ -17,24 +17,24 @@ pub const PERMIT_GRANT: Many = many(
     returning instance_id",
 );
 
-/// Deletes the permits of these instances for row versions below `below`, and returns their buckets. Uses the primary key.
+/// Deletes the permits of these instances in these buckets for row versions below `below`, and returns their buckets. Uses the primary key.
 pub const PERMIT_RELEASE: Many = Many {
-    columns: "instance_id uuid, below bigint",
+    columns: "instance_id uuid, bucket text, below bigint",
     sqlite: "
     delete from fsm_limit_permits
-    where instance_id = w.instance_id and row_version < w.below
+    where instance_id = w.instance_id and bucket = w.bucket and row_version < w.below
     returning bucket",
     postgres: "
     delete from fsm_limit_permits p
     using w
-    where p.instance_id = w.instance_id and p.row_version < w.below
+    where p.instance_id = w.instance_id and p.bucket = w.bucket and p.row_version < w.below
     returning p.bucket",
 };
 
 /// The permits of instances after `$1` that were granted before `$2`, in the order of the instances, at most `$3`. Uses the primary key.
 pub const PERMITS_OLD: Sql = same(
     "
-    select p.instance_id, p.partition, p.row_version
+    select p.instance_id, p.partition, p.row_version, p.bucket
     from fsm_limit_permits p
     where p.instance_id > $1 and p.granted_at < $2
     order by p.instance_id
@@ -62,12 +62,12 @@ pub const PERMIT_FENCE: Many = Many {
     where u.instance_id = free.instance_id",
 };
 
-/// The row version of each of these instances, and whether it executes a call under a limit. Instances that do not exist are left out. Uses the
+/// The row version of each of these instances, and the bucket under which it executes a call. Instances that do not exist are left out. Uses the
 /// primary key.
 pub const PERMIT_ROWS: Many = many(
     "instance_id uuid",
     "
-    select i.instance_id, i.row_version, i.runs_under is not null
+    select i.instance_id, i.row_version, i.runs_under
     from w
     join fsm_instances i on i.instance_id = w.instance_id",
 );
