@@ -53,7 +53,9 @@ pub async fn firsts(conn: &mut Conn<'_>, part: Part<'_>, buckets: &[String], mos
 /// The room of these buckets of one limit, in their home. Without the lock of the limit, this is a guess. Buckets are left out if the limit does not have such
 /// ones here: a program with another search field is being started.
 pub async fn rooms(conn: &mut Conn<'_>, name: &str, buckets: &[String], now: Timestamp) -> Result<Vec<(String, Room)>> {
-    let Some(StoredLimit { limit, used, .. }) = all(conn).await?.into_iter().find(|limit| limit.name == name) else { return Ok(Vec::new()) };
+    let Some(StoredLimit { limit, used, .. }) = all(conn).await?.into_iter().find(|limit| limit.name == name) else {
+        return Ok(Vec::new());
+    };
     let buckets = of_kind(name, &limit, buckets);
     if limit.by.is_none() {
         return Ok(buckets.into_iter().map(|bucket| (bucket, limit.room(used, now))).collect());
@@ -95,7 +97,13 @@ impl Store {
     /// instances of those that were granted. Returns `None` if another process claims under this limit at this moment, or if the limit is gone.
     ///
     /// The row of the limit is locked first, and no other lock is waited for.
-    pub async fn grant_permits(&self, name: &str, wanted: &[Wanted], partition: u32, now: Timestamp) -> Result<Option<HashSet<InstanceId>>> {
+    pub async fn grant_permits(
+        &self,
+        name: &str,
+        wanted: &[Wanted],
+        partition: u32,
+        now: Timestamp,
+    ) -> Result<Option<HashSet<InstanceId>>> {
         let mut tx = self.begin_for(Purpose::Engine).await?;
         let conn = &mut tx.conn();
         let Some(row) = conn.rows(&sql::LIMIT_LOCK, &values![name]).await?.into_iter().next() else {

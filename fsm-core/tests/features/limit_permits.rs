@@ -215,7 +215,8 @@ impl World {
             Release::Begin => {
                 let ended = std::mem::take(&mut self.processes[p].ended);
                 let before = self.now - CHECKED_AFTER;
-                let old = self.permits.iter().filter(|(_, (_, granted_at))| *granted_at < before).map(|(row, (version, _))| (*row, *version));
+                let old =
+                    self.permits.iter().filter(|(_, (_, granted_at))| *granted_at < before).map(|(row, (version, _))| (*row, *version));
                 match (ended.is_empty(), self.engine) {
                     (false, _) => Release::Read(ended),
                     (true, Engine::NeverChecks) => Release::Begin,

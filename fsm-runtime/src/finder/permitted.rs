@@ -213,7 +213,10 @@ impl Engine {
         }
         work.shares.note_under(limit, claimed.len());
         // A permit that admitted no claim is over if the row has changed. Otherwise a check finds it.
-        granted.iter().filter(|wanted| !claimed.contains(&wanted.due.instance)).for_each(|wanted| self.permit_state.note_over(&wanted.bucket, wanted.due.instance));
+        granted
+            .iter()
+            .filter(|wanted| !claimed.contains(&wanted.due.instance))
+            .for_each(|wanted| self.permit_state.note_over(&wanted.bucket, wanted.due.instance));
         Ok(claimed.len())
     }
 
@@ -235,7 +238,12 @@ impl Engine {
     }
 
     /// The calls that are to start, at most `most`, and the places of their machines.
-    async fn wanted(&self, limit: &str, starts: &[(String, u32)], most: u32) -> Result<(Vec<Wanted>, HashMap<InstanceId, usize>), PermitError> {
+    async fn wanted(
+        &self,
+        limit: &str,
+        starts: &[(String, u32)],
+        most: u32,
+    ) -> Result<(Vec<Wanted>, HashMap<InstanceId, usize>), PermitError> {
         let Some(work) = &self.work else { return Ok(Default::default()) };
         let (except, now) = (self.all_except_limited(), self.clock.now());
         let open: Vec<String> = starts.iter().map(|(bucket, _)| bucket.clone()).collect();

@@ -88,7 +88,7 @@ macro_rules! limit_uses {
                 from (select 1 from fsm_instances i where i.runs_under = w.bucket limit w.most) as counted
             ) + (
                 select count(*)
-                from (select 1 from fsm_limit_permits p where p.bucket = w.bucket limit w.most) as granted
+                from (select 1 from fsm_limit_permits p where p.bucket = w.bucket limit w.most) as counted
             ), (
                 select v.next_at
                 from fsm_limit_values v

@@ -230,7 +230,14 @@ mod tests {
         let (mut routes, keys) = with_one_in_each();
         for table in 0..TABLES {
             let name = transfer::name(table);
-            let values = [("instance_id", id(2)), ("parent", id(2)), ("sender", id(2)), ("key", text(&keys[3])), ("name", text(&keys[2])), ("value", text(&keys[2]))];
+            let values = [
+                ("instance_id", id(2)),
+                ("parent", id(2)),
+                ("sender", id(2)),
+                ("key", text(&keys[3])),
+                ("name", text(&keys[2])),
+                ("value", text(&keys[2])),
+            ];
             // The parent of an instance is in the same partition, and here it is its own.
             let values = if name == "instances" { [("key", text(&keys[2]))].into_iter().chain(values).collect() } else { values.to_vec() };
             let expected = match name {
