@@ -46,6 +46,12 @@ pub struct PermitRow {
     pub runs_under: Option<String>,
 }
 
+/// True if a claim with this permit would still succeed, or could if a fail-over has taken the row back to an older version. It is fenced before the
+/// permit is over.
+pub fn is_open(permit: &Permit, row: Option<&PermitRow>) -> bool {
+    row.is_some_and(|row| row.row_version <= permit.row_version && row.runs_under.is_none())
+}
+
 /// The permits of an instance in a bucket that are over: those for row versions below the returned one. `None` if the instance still runs a call in this
 /// bucket. `row` is `None` if the instance was deleted.
 ///
@@ -90,6 +96,16 @@ mod tests {
         let ended = [row(6, None), row(9, None), row(9, Some("mail"))];
         assert_eq!((lives.map(|row| is_over(&row)), ended.map(|row| is_over(&row))), ([false; 3], [true; 3]));
         assert_eq!(over_below("stripe", None), Some(i64::MAX));
+    }
+
+    #[test]
+    fn a_permit_is_open_until_the_row_changes() {
+        let permit = Permit { bucket: "stripe".into(), instance: InstanceId(uuid::Uuid::nil()), partition: 1, row_version: 5 };
+        let is_open = |row_version, runs_under: Option<&str>| {
+            super::is_open(&permit, Some(&PermitRow { row_version, runs_under: runs_under.map(str::to_owned) }))
+        };
+        assert_eq!([4, 5, 6].map(|version| is_open(version, None)), [true, true, false]);
+        assert!(!is_open(5, Some("mail")) && !super::is_open(&permit, None));
     }
 
     #[test]

@@ -83,7 +83,9 @@ impl PermitState {
 
     /// Adds the time since which calls wait for each bucket, without those that have lost their turn.
     pub(crate) fn add_to(&self, all: &mut HashMap<String, Vec<Timestamp>>, now: Timestamp) {
-        for (bucket, wait) in guard::lock(&self.waits).iter().filter(|(_, wait)| wait.has_turn(now)) {
+        let mut waits = guard::lock(&self.waits);
+        waits.retain(|_, wait| wait.has_turn(now));
+        for (bucket, wait) in waits.iter() {
             all.entry(bucket.clone()).or_default().push(wait.since);
         }
     }

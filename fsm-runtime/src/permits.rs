@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fsm_core::ids::InstanceId;
-use fsm_core::permit::{CHECKED_AFTER, Permit, PermitRow, home_of, is_home, left_to_others, over_below};
+use fsm_core::permit::{CHECKED_AFTER, Permit, PermitRow, home_of, is_home, is_open, left_to_others, over_below};
 use fsm_core::time::Timestamp;
 use fsm_store::error::StoreError;
 use fsm_store::limit_permits;
@@ -200,7 +200,13 @@ impl Engine {
 
     /// Asks the partition of these instances which permits are over. A claim that is under way for longer than a moment fails after that.
     async fn check_with(self: &Arc<Self>, peer: &Arc<Engine>, permits: &[Permit]) -> Result<usize, PermitError> {
-        let rows = there(peer.store.fence(permits)).await?;
+        let instances: Vec<InstanceId> = permits.iter().map(|permit| permit.instance).collect();
+        let asked = async { limit_permits::rows(&mut peer.engine_reader().await?.conn(), &instances).await };
+        let mut rows = there(asked).await?;
+        let open: Vec<Permit> = permits.iter().filter(|permit| is_open(permit, rows.get(&permit.instance))).cloned().collect();
+        if !open.is_empty() {
+            rows.extend(there(peer.store.fence(&open)).await?);
+        }
         let of = permits.iter().map(|permit| (permit.instance, permit.bucket.as_str()));
         let released = self.delete_permits(of.collect(), &rows).await?;
         if released > 0 {

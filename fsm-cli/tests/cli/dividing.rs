@@ -230,6 +230,8 @@ async fn calls_that_wait_for_a_limit_wait_in_the_partitions_and_start_there() {
     let limits = on(&target, target.url(), &["limits"]).await;
     assert!(limits.out.lines().count() == 1 && limits.out.contains("\t20\t"), "{limits:?}");
     says(&target, target.url(), &["limits", "set", "drip", "--concurrency", "3"], 0, "").await;
+    let of_one = ["--partition", "1", "limits", "set", "drip", "--concurrency", "4"];
+    says(&target, target.url(), &of_one, 2, "one setting for all partitions").await;
     assert_eq!(count(target.url(), "select concurrency from fsm_0000.fsm_limits").await, 3);
     target.run_until_idle().await;
     let ended = target.machine::<Tap>().counts().await.unwrap();

@@ -8,7 +8,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use fsm_core::ids::{InstanceId, SessionId};
+use fsm_core::ids::InstanceId;
 use fsm_core::limit::{Group, Room, admit};
 use fsm_core::permit::{home_of, is_home};
 use fsm_core::priority::kept;
@@ -38,6 +38,14 @@ impl Engine {
         let (Some(work), Some(_)) = (&self.work, self.partition) else { return };
         let (mut served, mut serving) = (HashSet::new(), FuturesUnordered::new());
         while self.may_start() {
+            // Many commits that make calls due share one scan.
+            let mut pause = pin!(tokio::time::sleep(BREATH));
+            loop {
+                tokio::select! {
+                    () = &mut pause => break,
+                    Some(home) = serving.next(), if !serving.is_empty() => drop(served.remove(&home)),
+                }
+            }
             let has_slot = work.slots.available_permits() > 0;
             let mut next = None;
             if !has_slot {
@@ -165,24 +173,18 @@ impl Engine {
     }
 
     async fn claim_at_home(self: &Arc<Self>, home: u32, waiting: &BTreeMap<String, Vec<String>>) -> Result<usize, PermitError> {
-        let (Some(home), Some(session)) = (self.peer(home), self.session()) else { return Ok(0) };
+        let (Some(home), Some(_)) = (self.peer(home), self.session()) else { return Ok(0) };
         let mut found = 0;
         for (limit, buckets) in waiting {
             for some in buckets.chunks(BUCKETS) {
-                found += self.claim_with_permits(&home, limit, some, session).await?;
+                found += self.claim_with_permits(&home, limit, some).await?;
             }
         }
         Ok(found)
     }
 
     /// Claims calls that wait in these buckets of a limit.
-    async fn claim_with_permits(
-        self: &Arc<Self>,
-        home: &Arc<Engine>,
-        limit: &str,
-        buckets: &[String],
-        session: SessionId,
-    ) -> Result<usize, PermitError> {
+    async fn claim_with_permits(self: &Arc<Self>, home: &Arc<Engine>, limit: &str, buckets: &[String]) -> Result<usize, PermitError> {
         let Some(work) = &self.work else { return Ok(0) };
         let look = async { rooms(&mut home.engine_reader().await?.conn(), limit, buckets, home.clock.now()).await };
         let starts = self.starts_of(there(look).await?);
@@ -208,7 +210,7 @@ impl Engine {
         for (place, _) in work.served.iter().enumerate() {
             let of_machine: Vec<_> = granted.iter().copied().filter(|wanted| places.get(&wanted.due.instance) == Some(&place)).collect();
             if !of_machine.is_empty() {
-                self.claim_granted(place, session, &of_machine, &mut slots, &mut claimed).await?;
+                self.claim_granted(place, &of_machine, &mut slots, &mut claimed).await?;
             }
         }
         work.shares.note_under(limit, claimed.len());
@@ -269,13 +271,13 @@ impl Engine {
     async fn claim_granted(
         self: &Arc<Self>,
         place: usize,
-        session: SessionId,
         granted: &[&Wanted],
         slots: &mut Vec<OwnedSemaphorePermit>,
         claimed: &mut HashSet<InstanceId>,
     ) -> Result<(), PermitError> {
-        let Some(work) = &self.work else { return Ok(()) };
         let _under_way = self.in_flight.begin();
+        // The lease may have ended or a shutdown begun while the home was asked.
+        let (Some(work), Some(session), true) = (&self.work, self.session(), self.may_start()) else { return Ok(()) };
         let (served, now) = (&work.served[place], self.clock.now());
         let ids = |claims: &fsm_store::claim::Claims| claims.claimed.iter().map(|claimed| claimed.instance.id).collect::<Vec<_>>();
         match self.store.claim_permitted(session, served, granted, now).await {
