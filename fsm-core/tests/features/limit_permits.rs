@@ -68,7 +68,7 @@ impl Row {
 enum Claim {
     Look,
     Grant(usize, i64),
-    Claim(usize, i64),
+    Take(usize, i64),
 }
 
 /// The next commit of a release or of a check.
@@ -172,12 +172,12 @@ impl World {
                 let is_newer = self.permits.get(&row).is_none_or(|(granted, _)| *granted < version);
                 if self.has_room() && is_newer {
                     self.permits.insert(row, (version, self.now));
-                    Claim::Claim(row, version)
+                    Claim::Take(row, version)
                 } else {
                     Claim::Look
                 }
             }
-            Claim::Claim(row, version) => {
+            Claim::Take(row, version) => {
                 let is_same = self.rows[row].version == version || self.engine == Engine::ClaimsInAnyVersion;
                 if self.rows[row].call == Call::Waits && is_same {
                     let session = self.processes[p].session;
