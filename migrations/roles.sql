@@ -55,6 +55,7 @@ alter table fsm_schedules owner to fsm_owner;
 alter table fsm_traces owner to fsm_owner;
 alter table fsm_limits owner to fsm_owner;
 alter table fsm_limit_values owner to fsm_owner;
+alter table fsm_limit_permits owner to fsm_owner;
 alter table fsm_migrations owner to fsm_owner;
 
 -- Everybody sees whether the tables are those that the program knows, and which machines there are.
@@ -66,17 +67,17 @@ grant select, insert, update, delete on fsm_instances, fsm_async_calls, fsm_sess
 grant select on fsm_attempts to fsm_worker;
 grant select, insert, delete on fsm_requests, fsm_once, fsm_history to fsm_worker;
 grant insert, update on fsm_machines, fsm_limits to fsm_worker;
-grant select, insert, update, delete on fsm_schedules, fsm_traces, fsm_limit_values to fsm_worker;
+grant select, insert, update, delete on fsm_schedules, fsm_traces, fsm_limit_values, fsm_limit_permits to fsm_worker;
 
 revoke all on fsm_instances, fsm_async_calls, fsm_attempts, fsm_session_log, fsm_inbox, fsm_outbox, fsm_partition_outbox, fsm_child_events, fsm_timers, fsm_requests, fsm_search, fsm_once,
-    fsm_history, fsm_workers, fsm_reachable_time, fsm_machines, fsm_limits, fsm_limit_values, fsm_schedules, fsm_traces from fsm_sender;
+    fsm_history, fsm_workers, fsm_reachable_time, fsm_machines, fsm_limits, fsm_limit_values, fsm_limit_permits, fsm_schedules, fsm_traces from fsm_sender;
 grant select on fsm_machines, fsm_limits, fsm_async_calls, fsm_history to fsm_sender;
 grant select, insert on fsm_instances, fsm_inbox, fsm_timers, fsm_requests, fsm_search, fsm_traces to fsm_sender;
 grant update on fsm_traces to fsm_sender;
 grant update (inbox_tail, updated_at, row_version) on fsm_instances to fsm_sender;
 
 grant select on fsm_instances, fsm_async_calls, fsm_attempts, fsm_session_log, fsm_inbox, fsm_outbox, fsm_partition_outbox, fsm_child_events, fsm_timers, fsm_requests, fsm_search, fsm_once,
-    fsm_history, fsm_workers, fsm_reachable_time, fsm_limit_values, fsm_schedules, fsm_traces to fsm_viewer;
+    fsm_history, fsm_workers, fsm_reachable_time, fsm_limit_values, fsm_limit_permits, fsm_schedules, fsm_traces to fsm_viewer;
 
 -- Everybody finds the partitions. Only a database with partitions has these tables.
 do $$

@@ -19,6 +19,7 @@ pub mod limit;
 pub mod machine;
 pub mod outcome;
 pub mod partition;
+pub mod permit;
 pub mod priority;
 pub mod process;
 pub mod retry;

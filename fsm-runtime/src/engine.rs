@@ -34,6 +34,7 @@ use crate::health::Observations;
 use crate::in_flight::InFlightCommits;
 use crate::limits::Limits;
 use crate::outage::Outage;
+use crate::permit_state::PermitState;
 use crate::priority_shares::PriorityShares;
 use crate::reconciler_state::ReconcilerState;
 use crate::running::{Phase, Running, UnreportedAttempt};
@@ -57,8 +58,8 @@ pub(crate) struct Work {
     /// The number of all permits, free or in use.
     pub(crate) slot_count: usize,
     pub(crate) poll: Duration,
-    /// The names of the limits that the database has at the start. Without any, no limit is read.
-    pub(crate) limits: Vec<String>,
+    /// The database had limits at the start. Without any, no limit is read.
+    pub(crate) has_limits: AtomicBool,
     /// The time, in microseconds, before which no claim under a limit is tried again, because another process claims.
     pub(crate) limits_taken_until: AtomicI64,
     /// The retention time of ended instances; `None` keeps them without limit.
@@ -114,6 +115,8 @@ pub(crate) struct Engine {
     pub(crate) has_line: Notify,
     /// Events of this process wait in the outbox of the partition.
     pub(crate) has_event_elsewhere: Notify,
+    /// The calls that wait for limits over partitions.
+    pub(crate) permit_state: PermitState,
     /// The families that commits of this process may have changed.
     pub(crate) families: ChangedFamilies,
     /// Spans of this process have trace contexts, for a layer of OpenTelemetry sees them, or a caller has named one.
@@ -156,6 +159,7 @@ impl Engine {
             pending_notifications: PendingNotifications::default(),
             has_line: Notify::new(),
             has_event_elsewhere: Notify::new(),
+            permit_state: PermitState::default(),
             families: ChangedFamilies::default(),
             is_traced: traces::are_seen().into(),
             work,
@@ -183,6 +187,17 @@ impl Engine {
                 Err(Error::input(format!("`{key}` belongs to partition {there}, and this is partition {}", here.number())))
             }
         }
+    }
+
+    /// The engines of all partitions, this one included. None if the process ends, or without partitions.
+    pub(crate) fn peers(&self) -> Vec<Arc<Engine>> {
+        let peers = self.peers.get().filter(|_| self.partition.is_some()).and_then(Weak::upgrade);
+        peers.map(|engines| engines.to_vec()).unwrap_or_default()
+    }
+
+    /// The engine of the partition with this number; `None` if the process ends.
+    pub(crate) fn peer(&self, number: u32) -> Option<Arc<Engine>> {
+        self.peers.get()?.upgrade()?.get(number as usize).map(Arc::clone)
     }
 
     /// The engine of this process for the partition that has the instance with this key; `None` if the process ends.

@@ -5,6 +5,7 @@ mod fairly;
 mod firing;
 mod limited;
 mod limited_by_value;
+mod permitted;
 
 use std::sync::Arc;
 use std::time::Duration;

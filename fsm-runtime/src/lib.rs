@@ -45,6 +45,8 @@ mod outage;
 mod outbox;
 mod partition_outbox;
 mod partition_pages;
+mod permit_state;
+mod permits;
 mod priority_shares;
 #[doc(hidden)]
 pub mod private;

@@ -112,17 +112,6 @@ pub(crate) fn check_names(declared: &DeclaredLimits) -> Result<(), Error> {
     }
 }
 
-/// Returns an error if the program uses limits, for a database with partitions: what runs is counted within one partition.
-pub(crate) fn check_without_limits(catalog: &Catalog, declared: &DeclaredLimits) -> Result<(), Error> {
-    let used = catalog.iter().flat_map(|machine| machine.machine.verbs.iter().filter_map(|verb| verb.limit.as_deref()));
-    match used.chain(declared.keys().map(String::as_str)).next() {
-        None => Ok(()),
-        Some(name) => Err(Error::input(format!(
-            "the limit \"{name}\" cannot be kept on a database with partitions: what runs under a limit is counted within one database"
-        ))),
-    }
-}
-
 /// Returns an error that names every verb whose limit is not in `known`, and the limits that exist; or else every verb whose limit is by a
 /// search field that its machine does not have.
 pub(crate) fn check_verbs(catalog: &Catalog, known: &[StoredLimit]) -> Result<(), Error> {

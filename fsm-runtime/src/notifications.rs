@@ -93,6 +93,7 @@ impl Engine {
                                 tracing::debug!(%error, "the next due moment is not known after a notification; it is found by polling")
                             }
                         }
+                        self.permit_state.has_waiting.notify_one();
                         if let Err(error) = self.cancel_interrupted().await {
                             tracing::debug!(%error, "verbs that run here were not cancelled for events that interrupt them; the sweeper cancels them");
                         }

@@ -1,6 +1,7 @@
 //! Observes the database from time to time, for [`Runtime::health`](crate::runtime::Runtime::health) and for the gauges of the metrics.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fsm_core::time::Timestamp;
@@ -66,9 +67,9 @@ impl Engine {
             lag = lag.max(backlog.oldest_due);
             metrics::backlog(self.partition, &known.machine.name, &backlog);
         }
-        if cfg!(feature = "metrics") && !work.limits.is_empty() {
+        if cfg!(feature = "metrics") && work.has_limits.load(Ordering::Relaxed) {
             for limit in limits::shown(&mut reader.conn(), now, MOST).await? {
-                metrics::limit(&limit.name, limit.running, limit.waiting);
+                metrics::limit(self.partition, &limit.name, limit.running, limit.waiting);
             }
         }
         self.observations.note(|latest| {

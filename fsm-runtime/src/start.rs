@@ -148,8 +148,8 @@ async fn measure_and_migrate(store: &Store, clock: &Clock) -> Result<(), Error> 
 #[derive(Default)]
 pub(crate) struct Registered {
     pub(crate) mappings: Mappings,
-    /// The names of all limits that the database has.
-    pub(crate) limits: Vec<String>,
+    /// The database has limits.
+    pub(crate) has_limits: bool,
 }
 
 /// Checks that every `Data<T>` is present, that no row needs names that the code lacks and that the limit of each verb exists, renames mapped
@@ -181,5 +181,5 @@ pub(crate) async fn register_machines(
     let known = store.naming(limits::all(&mut tx.conn()).await)?;
     limit::check_verbs(catalog, &known)?;
     tx.commit().await?;
-    Ok(Registered { mappings, limits: known.into_iter().map(|limit| limit.name).collect() })
+    Ok(Registered { mappings, has_limits: !known.is_empty() })
 }

@@ -129,6 +129,9 @@ impl Engine {
         if let Some(work) = self.work.as_ref().filter(|_| is_reported) {
             work.running().remove(&(attempt.call, attempt.number));
             work.ended.notify_waiters();
+            if let Some(bucket) = &attempt.limit {
+                self.note_place_free(bucket, attempt.instance);
+            }
         }
     }
 

@@ -125,6 +125,8 @@ pub enum Which<'w> {
     LimitedOf(&'w str, InstanceId),
     /// The attempts of these instances only, each of which waits in the bucket of the same place. The transaction has locked the limit.
     Buckets(&'w [InstanceId], &'w [String]),
+    /// The same, only in the row version of the same place. A permit admits each of them.
+    Permitted(&'w [InstanceId], &'w [String], &'w [String]),
 }
 
 /// The result of a claim.
@@ -242,7 +244,7 @@ impl Store {
 
 impl<'w> Which<'w> {
     fn is_limited(self) -> bool {
-        matches!(self, Which::Limited(..) | Which::LimitedOf(..) | Which::Buckets(..))
+        matches!(self, Which::Limited(..) | Which::LimitedOf(..) | Which::Buckets(..) | Which::Permitted(..))
     }
 
     fn said(self) -> (&'static sql::Sql, Cow<'w, [String]>) {
@@ -252,6 +254,7 @@ impl<'w> Which<'w> {
             Which::Of(instance) => (&sql::CLAIM_THESE, Cow::Owned(vec![words_of(instance.0)])),
             Which::These(all) => (&sql::CLAIM_THESE, Cow::Owned(all_words_of(all))),
             Which::Buckets(all, _) => (&sql::CLAIM_BUCKETS, Cow::Owned(all_words_of(all))),
+            Which::Permitted(all, ..) => (&sql::CLAIM_PERMITTED, Cow::Owned(all_words_of(all))),
             Which::Limited(_, except) => (&sql::CLAIM_LIMITED, Cow::Borrowed(except)),
             Which::LimitedOf(_, instance) => (&sql::CLAIM_LIMITED_THESE, Cow::Owned(vec![words_of(instance.0)])),
         }
@@ -269,7 +272,9 @@ pub async fn claimable(
     let (sql, except, name) = match which {
         Which::Limited(name, except) => (&sql::CLAIMABLE_LIMITED, except, Some(name)),
         Which::AllBut(except) => (&sql::CLAIMABLE, except, None),
-        Which::NormalBut(_) | Which::Of(_) | Which::These(_) | Which::LimitedOf(..) | Which::Buckets(..) => return Ok(Vec::new()),
+        Which::NormalBut(_) | Which::Of(_) | Which::These(_) | Which::LimitedOf(..) | Which::Buckets(..) | Which::Permitted(..) => {
+            return Ok(Vec::new());
+        }
     };
     let machine = served.machine.as_str();
     let values = values![machine, Value::Texts(&served.verbs), now.as_micros(), i64::from(limit), Value::Texts(except), name];
@@ -315,8 +320,11 @@ fn values_of<'a>(
     if let Which::Limited(name, _) | Which::LimitedOf(name, _) = which {
         values.push(name.into());
     }
-    if let Which::Buckets(_, buckets) = which {
+    if let Which::Buckets(_, buckets) | Which::Permitted(_, buckets, _) = which {
         values.push(Value::Texts(buckets));
+    }
+    if let Which::Permitted(_, _, row_versions) = which {
+        values.push(Value::Texts(row_versions));
     }
     values
 }

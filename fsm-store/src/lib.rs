@@ -26,6 +26,7 @@ pub mod family;
 mod guarded;
 pub mod held;
 pub mod invariants;
+pub mod limit_permits;
 pub mod limit_values;
 pub mod limits;
 pub mod lock;

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use fsm_core::fair::DueCall as FairCall;
 use fsm_core::ids::{CallId, InstanceId, SessionId};
 use fsm_core::limit::{Group, Limit, Use, admit, bucket, parts as parts_of};
+use fsm_core::permit::is_home;
 use fsm_core::priority::kept;
 use fsm_core::time::Timestamp;
 use uuid::Uuid;
@@ -15,7 +16,7 @@ use uuid::Uuid;
 use super::claim::{Claims, Places, Served, Which, claim};
 use super::conn::Conn;
 use super::error::Result;
-use super::limits::{ClaimedParts, Part, stored};
+use super::limits::{ClaimedParts, Home, Part, stored};
 use super::open::Store;
 use super::shares::Purpose;
 use super::sql;
@@ -25,7 +26,7 @@ use super::values::{Value, values};
 /// The number of values that one look considers.
 const VALUES: u32 = 100;
 /// The number of calls of each value and priority that a look reads.
-const CALLS: u32 = 32;
+pub(super) const CALLS: u32 = 32;
 /// The maximum number of calls of each priority that get their value at a time.
 pub const ASSIGNED_AT_A_TIME: u32 = 500;
 /// The maximum number of rows that a claim deletes because their time has passed.
@@ -33,11 +34,20 @@ const FORGOTTEN_AT_A_TIME: i64 = 100;
 
 /// A value for which calls wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Waiting {
-    bucket: String,
+pub(super) struct Waiting {
+    pub(super) bucket: String,
     used: Use,
-    starts: u32,
-    next: Option<Timestamp>,
+    pub(super) starts: u32,
+    pub(super) next: Option<Timestamp>,
+    /// It has room, and all of it is left to other partitions.
+    yields: bool,
+}
+
+impl Waiting {
+    pub(super) fn of(bucket: String, limit: &Limit, used: Use, now: Timestamp) -> Waiting {
+        let room = limit.room(used, now);
+        Waiting { bucket, used, starts: room.starts, next: room.next, yields: false }
+    }
 }
 
 /// The first calls of each value, by the place of the value.
@@ -61,6 +71,11 @@ impl Look {
         self.due.iter().enumerate().flat_map(of_part)
     }
 
+    /// The buckets that have no room, each with true if others have it.
+    pub fn full(&self) -> impl Iterator<Item = (&str, bool)> {
+        self.values.iter().filter(|value| value.starts == 0).map(|value| (value.bucket.as_str(), value.yields))
+    }
+
     /// The time at which the rate admits the next call of a value without room, as far as it is known.
     pub fn next(&self) -> Option<Timestamp> {
         self.values.iter().filter_map(|value| value.next).min()
@@ -72,20 +87,39 @@ pub fn all_buckets(limit: &str) -> (String, String) {
     (bucket(limit, ""), format!("{limit}>"))
 }
 
-/// Looks at the values of a limit from the bucket `from` on: what may start in each, and the first calls of the parts that are due. Without the lock of
-/// the limit, this is a guess.
-pub async fn look(conn: &mut Conn<'_>, name: &str, limit: &Limit, parts: &[Part<'_>], from: &str, now: Timestamp) -> Result<Look> {
-    let (_, end) = all_buckets(name);
-    let rows = conn.rows(&sql::LIMIT_BUCKETS, &values![from, end.as_str(), i64::from(VALUES)]).await?;
-    let buckets: Vec<String> = rows.iter().map(|row| row.get(0)).collect::<Result<_>>()?;
-    let next_from = buckets.last().filter(|_| buckets.len() == VALUES as usize).map(|last| format!("{last}\u{1}"));
-    let values = waiting(conn, name, limit, buckets, now).await?;
+/// Looks at the values of a limit from the bucket `from` on, of those that count here: what may start in each, and the first calls of the parts that are
+/// due. Without the lock of the limit, this is a guess.
+pub async fn look(
+    conn: &mut Conn<'_>,
+    (name, limit): (&str, &Limit),
+    parts: &[Part<'_>],
+    from: &str,
+    home: Home<'_>,
+    now: Timestamp,
+) -> Result<Look> {
+    let (mut buckets, next_from) = buckets(conn, name, from).await?;
+    buckets.retain(|bucket| is_home(home.here, bucket));
+    let mut values = waiting(conn, name, limit, buckets, now).await?;
+    for value in &mut values {
+        let left = value.starts.saturating_sub(home.left_to_others.get(&value.bucket).copied().unwrap_or(0));
+        value.yields = left == 0 && value.starts > 0;
+        value.starts = left;
+    }
     let due = due(conn, &values, parts, now).await?;
     Ok(Look { values, due, next_from })
 }
 
+/// Some buckets of a limit for which calls wait, from `from` on, and the bucket from which the next ones follow.
+pub async fn buckets(conn: &mut Conn<'_>, name: &str, from: &str) -> Result<(Vec<String>, Option<String>)> {
+    let (_, end) = all_buckets(name);
+    let rows = conn.rows(&sql::LIMIT_BUCKETS, &values![from, end.as_str(), i64::from(VALUES)]).await?;
+    let buckets: Vec<String> = rows.iter().map(|row| row.get(0)).collect::<Result<_>>()?;
+    let next_from = buckets.last().filter(|_| buckets.len() == VALUES as usize).map(|last| format!("{last}\u{1}"));
+    Ok((buckets, next_from))
+}
+
 /// The use of these buckets. Calls that began before the limit was by value count for each.
-async fn waiting(conn: &mut Conn<'_>, name: &str, limit: &Limit, buckets: Vec<String>, now: Timestamp) -> Result<Vec<Waiting>> {
+pub(super) async fn waiting(conn: &mut Conn<'_>, name: &str, limit: &Limit, buckets: Vec<String>, now: Timestamp) -> Result<Vec<Waiting>> {
     if buckets.is_empty() {
         return Ok(Vec::new());
     }
@@ -97,8 +131,7 @@ async fn waiting(conn: &mut Conn<'_>, name: &str, limit: &Limit, buckets: Vec<St
     for row in conn.batch(&sql::LIMIT_USES, asked).await? {
         let next_at = row.time_if_any(2)?.unwrap_or(Timestamp::from_micros(0));
         let used = Use { running: row.count(1)?.saturating_add(alone), next_at };
-        let room = limit.room(used, now);
-        values.push(Waiting { bucket: row.get(0)?, used, starts: room.starts, next: room.next });
+        values.push(Waiting::of(row.get(0)?, limit, used, now));
     }
     Ok(values)
 }
@@ -158,11 +191,11 @@ impl Store {
         parts: &[Part<'_>],
         (from, only): (&str, Option<InstanceId>),
         (before, most): (u64, u32),
-        now: Timestamp,
+        (home, now): (Home<'_>, Timestamp),
     ) -> Result<Option<ClaimedParts>> {
         let Some((mut tx, limit)) = self.locked(name, field).await? else { return Ok(None) };
         let conn = &mut tx.conn();
-        let mut look = look(conn, name, &limit, parts, from, now).await?;
+        let mut look = look(conn, (name, &limit), parts, from, home, now).await?;
         let (mut claimed, mut started) = (Vec::with_capacity(parts.len()), HashMap::new());
         let mut left = most;
         for (part, due) in parts.iter().zip(&look.due) {
@@ -233,7 +266,7 @@ fn starts_of(claims: &Claims, admitted: &[(usize, InstanceId)]) -> HashMap<usize
 }
 
 /// Writes the time of the next start of each value, and deletes values whose time has passed.
-async fn note_starts(
+pub(super) async fn note_starts(
     conn: &mut Conn<'_>,
     name: &str,
     limit: &Limit,

@@ -1,9 +1,11 @@
 //! Limits: their rows, and the claims of attempts that wait for them.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use fsm_core::ids::SessionId;
 use fsm_core::limit::{Limit, Rate, Use};
+use fsm_core::partition::Partition;
 use fsm_core::priority::kept;
 use fsm_core::time::{Timestamp, micros};
 
@@ -51,6 +53,15 @@ pub struct Part<'p> {
     pub served: &'p Served,
     /// The calls to leave out.
     pub except: &'p [String],
+}
+
+/// The partition of a claim, and the places that it leaves to other partitions.
+#[derive(Debug, Clone, Copy)]
+pub struct Home<'h> {
+    /// The partition; `None` for a database without partitions.
+    pub here: Option<Partition>,
+    /// For each bucket, the number of places that are left to other partitions; 0 for all that are not there.
+    pub left_to_others: &'h HashMap<String, u32>,
 }
 
 /// The attempts that a session claimed under one limit, for each part.

@@ -393,6 +393,19 @@ create table fsm_limit_values (
 create index fsm_limit_values_next
     on fsm_limit_values (limit_name, next_at);
 
+-- On a database with partitions: the places under limits of this partition that calls of instances in other partitions have. A permit admits one claim: that of
+-- the instance in row version `row_version`.
+create table fsm_limit_permits (
+    instance_id uuid not null primary key,
+    bucket text collate "C" not null,
+    partition bigint not null,
+    row_version bigint not null,
+    granted_at bigint not null
+);
+
+create index fsm_limit_permits_bucket
+    on fsm_limit_permits (bucket);
+
 -- The W3C trace contexts of calls: that of the sender, and after each attempt that of the attempt. Calls without one have no row.
 create table fsm_traces (
     call_id uuid not null primary key,

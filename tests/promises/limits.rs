@@ -9,8 +9,9 @@ use std::time::Duration;
 use fsm::prelude::*;
 use fsm::testing::{TestBed, TestBedBuilder};
 use fsm::{Access, LimitSetting};
+use fsm_runtime::admin::Opening;
 use fsm_runtime::admin::limits::LimitChange;
-use fsm_runtime::admin::{Admin, Opening};
+use fsm_runtime::admin::whole::WholeDatabase;
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 
@@ -193,8 +194,8 @@ async fn until_started(bed: &TestBed, meter: &Meter, starts: usize) {
     }
 }
 
-async fn admin(bed: &TestBed) -> Admin {
-    Admin::open(Opening::inside(bed)).await.unwrap()
+async fn admin(bed: &TestBed) -> WholeDatabase {
+    WholeDatabase::open(Opening::inside(bed)).await.unwrap()
 }
 
 limited! {

@@ -61,6 +61,8 @@ mod outbox_shown;
 mod own_sql;
 mod page;
 #[cfg(feature = "postgres")]
+mod partition_limits;
+#[cfg(feature = "postgres")]
 mod partition_servers;
 #[cfg(feature = "postgres")]
 mod partitions;

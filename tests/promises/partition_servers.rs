@@ -2,6 +2,7 @@
 //! delays only the work that needs it.
 
 mod access;
+mod limits;
 mod moves;
 mod outage;
 mod processes;

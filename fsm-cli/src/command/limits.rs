@@ -14,8 +14,15 @@ use crate::problem::Problem;
 use crate::table::{Cell, OPEN, Table};
 
 pub(super) async fn run(session: &mut Session<'_, '_>, act: Option<Limits>) -> Result<(), Problem> {
-    let shown = match act {
-        None => session.to_read_all().await?.limits().await?,
+    let (database, shown) = match act {
+        None => {
+            let database = session.to_read_all().await?;
+            let shown = database.limits().await?;
+            (database, shown)
+        }
+        Some(Limits::Set(_)) if session.partition.is_some() => {
+            return Err(Problem::Usage("a limit has one setting for all partitions; leave out `--partition`".to_owned()));
+        }
         Some(Limits::Set(set)) => {
             let change = change(&set);
             if change == LimitChange::default() {
@@ -23,11 +30,14 @@ pub(super) async fn run(session: &mut Session<'_, '_>, act: Option<Limits>) -> R
                 return Err(Problem::Usage(format!("say what to change by {options}")));
             }
             let actor = set.actor.or_else(|| session.stage.actor.clone()).unwrap_or_else(|| "unknown".to_owned());
-            vec![session.to_act().await?.change_limit(&set.name, change, &actor).await?]
+            let database = session.to_act_on_all().await?;
+            let changed = database.change_limit(&set.name, change, &actor).await?;
+            (database, vec![changed])
         }
     };
     if session.is_json {
-        return session.stage.json(&json!({ "limits": shown.iter().map(told).collect::<Vec<_>>() }));
+        session.stage.json(&json!({ "limits": shown.iter().map(told).collect::<Vec<_>>() }))?;
+        return session.check_partitions(&database);
     }
     let mut table = Table::new(&["LIMIT", "COUNTS", "AT ONCE", "RATE", "RUNNING", "WAITING", "SET BY"]);
     for limit in &shown {
@@ -46,7 +56,7 @@ pub(super) async fn run(session: &mut Session<'_, '_>, act: Option<Limits>) -> R
     if table.is_empty() {
         session.stage.say("no program has declared a limit on this database");
     }
-    Ok(())
+    session.check_partitions(&database)
 }
 
 fn change(set: &SetLimit) -> LimitChange {

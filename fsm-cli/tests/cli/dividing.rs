@@ -33,6 +33,8 @@ struct Transfer {
 struct Branch {
     account: String,
 }
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Drip;
 
 #[verb]
 async fn credited(book: &mut Book, event: Credit) -> Result {
@@ -54,6 +56,10 @@ async fn branched(ctx: &mut Ctx<'_>, event: Branch) -> Result {
     ctx.child::<Account>(&event.account, Credit { amount: 1 })?;
     Ok(())
 }
+#[verb(limit = "drip")]
+async fn dripped(_event: Drip) -> Result {
+    Ok(())
+}
 
 fsm! {
     machine Account = "account" {
@@ -66,6 +72,12 @@ fsm! {
     machine Bank = "bank" {
         start transferred | branched;
         any(transferred, branched) -> transferred | branched;
+    }
+}
+fsm! {
+    machine Tap = "tap" {
+        start dripped;
+        end dripped;
     }
 }
 
@@ -198,17 +210,32 @@ async fn what_two_partitions_cannot_have_is_refused_and_nothing_is_imported() {
     let reversed = [&others[..definitions], &instances.into_iter().rev().collect::<Vec<_>>(), &others[definitions..]].concat().join("\n");
     std::fs::write(export.path(), reversed).unwrap();
     site.says(&["import", export.path()], 1, &apart).await;
-
-    // A limit of a verb.
-    let limited = text.replace(r#"\"name\":\"credited\""#, r#"\"name\":\"credited\",\"limit\":\"gate\""#);
-    std::fs::write(export.path(), limited).unwrap();
-    site.says(&["import", export.path()], 1, "the machine `account` has the limit \"gate\", and a program with limits cannot use").await;
-    let waits = text.replacen(r#""waits_for":null"#, r#""waits_for":"gate""#, 1);
-    std::fs::write(export.path(), waits).unwrap();
-    site.says(&["import", export.path()], 1, "is under the limit \"gate\", and a program with limits cannot use").await;
     for partition in 0..PARTITIONS {
         assert_eq!(count(site.url(), &format!("select count(*) from fsm_{partition:04}.fsm_instances")).await, 0);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_that_wait_for_a_limit_wait_in_the_partitions_and_start_there() {
+    let (file, export) = (File::new(), File::new());
+    let taps = |limit| TestBed::builder().only::<Tap>().limit("drip", limit);
+    let source = taps(Limit::concurrency(0)).on(&file.url()).await;
+    for n in 0..20 {
+        source.machine::<Tap>().send(format!("tap-{n}"), Drip).await.unwrap();
+    }
+    source.run_until_idle().await;
+    says(&source, &file.url(), &["export", "--live", "-o", export.path()], 0, "").await;
+    let target = taps(Limit::concurrency(2)).partitions(PARTITIONS).await;
+    says(&target, target.url(), &["import", export.path()], 0, "").await;
+    let limits = on(&target, target.url(), &["limits"]).await;
+    assert!(limits.out.lines().count() == 1 && limits.out.contains("\t20\t"), "{limits:?}");
+    says(&target, target.url(), &["limits", "set", "drip", "--concurrency", "3"], 0, "").await;
+    let of_one = ["--partition", "1", "limits", "set", "drip", "--concurrency", "4"];
+    says(&target, target.url(), &of_one, 2, "one setting for all partitions").await;
+    assert_eq!(count(target.url(), "select concurrency from fsm_0000.fsm_limits").await, 3);
+    target.run_until_idle().await;
+    let ended = target.machine::<Tap>().counts().await.unwrap();
+    assert_eq!(ended.iter().map(|count| (count.status, count.count)).collect::<Vec<_>>(), [(Status::Completed, 20)]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

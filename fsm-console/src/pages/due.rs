@@ -59,12 +59,12 @@ pub(crate) async fn page(asked: &Asked, admin: &Admin) -> Result<Page, Error> {
     Ok(Page::new("Due", "/due", now)
         .section("workers", liveness(&workers, now))
         .section("coming", table)
-        .section("limits", limits(&admin.limits().await?))
+        .section("limits", limits(&admin.limits().await?, admin.partition().is_some()))
         .section("schedules", schedules))
 }
 
 /// The table of limits; nothing if no program has declared one. `fsm limits set` changes them.
-fn limits(limits: &[ShownLimit]) -> Markup {
+fn limits(limits: &[ShownLimit], is_partition: bool) -> Markup {
     let counted = |count: u32| if count >= MOST_COUNTED { format!("{count} or more") } else { count.to_string() };
     html! {
         @if !limits.is_empty() {
@@ -86,6 +86,7 @@ fn limits(limits: &[ShownLimit]) -> Markup {
                     } }
                 }
             } }
+            @if is_partition { p class="quiet" { "The calls of this partition. A limit counts over all of them." } }
         }
     }
 }

@@ -3,6 +3,7 @@
 
 mod fairness;
 mod families;
+mod limit_permits;
 mod limits;
 mod limits_by_value;
 mod priorities;

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::instance::Status;
-use fsm_store::limits::ShownLimit;
 use fsm_store::outbox::FullInbox;
 use fsm_store::overview::{Coming, Overdue, RejectedEvent, Times};
 use fsm_store::pages::{After, PageFilter, Unreadable};
@@ -139,11 +138,6 @@ impl WholeDatabase {
         rejected.sort_by_key(|event| Reverse(event.call));
         rejected.truncate(limit as usize);
         Ok(rejected)
-    }
-
-    /// All limits, in alphabetical order. A database with partitions has none.
-    pub async fn limits(&self) -> Result<Vec<ShownLimit>, Error> {
-        Ok(self.read(async |admin| admin.limits().await).await?.into_iter().flat_map(|located| located.row).collect())
     }
 }
 

@@ -48,6 +48,7 @@ impl Engine {
         }
         if let Some(due_at) = commit_outcome.due_at {
             self.wake_up.due(due_at);
+            self.permit_state.has_waiting.notify_one();
             self.notify(due_at);
         }
         for target in &commit_outcome.interrupted {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use fsm_core::ids::SessionId;
 use fsm_core::limit::{Limit, Room};
+use fsm_core::permit::is_home;
 use fsm_core::time::Timestamp;
 use fsm_store::claim::{Claims, Which, claimable, may_be_a_rows};
 use fsm_store::conn::Conn;
@@ -17,7 +18,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 
 /// The wait before the next claim under a limit under which another process claims at this moment.
-const TAKEN: Duration = Duration::from_millis(5);
+pub(super) const TAKEN: Duration = Duration::from_millis(5);
 
 /// A limit for which attempts of this process's machines wait.
 pub(super) struct Waiting {
@@ -41,9 +42,10 @@ impl Engine {
     /// Claims attempts under each limit that has room. Returns the number of claimed attempts.
     pub(super) async fn claim_limited(self: &Arc<Self>, most: usize) -> Result<usize, Error> {
         let (Some(work), Some(session)) = (&self.work, self.session()) else { return Ok(0) };
-        if work.limits.is_empty() {
+        if !work.has_limits.load(Ordering::Acquire) {
             return Ok(0);
         }
+        let left_to_others = self.left_to_others();
         let waiting = self.waiting_for_limits(&mut self.engine_reader().await?.conn()).await?;
         let mut found = 0;
         for Waiting { limit, by_value, room, due } in waiting {
@@ -54,7 +56,11 @@ impl Engine {
             }
             let now = self.clock.now();
             let due: Vec<usize> = due.into_iter().filter(|(_, at)| *at <= now).map(|(place, _)| place).collect();
-            let wanted = if due.is_empty() { 0 } else { most.min(room.starts as usize) };
+            let left = left_to_others.get(&limit).copied().unwrap_or(0);
+            if !due.is_empty() && self.partition.is_some() && room.starts <= left {
+                self.note_wait(&limit, room.starts > 0, None);
+            }
+            let wanted = if due.is_empty() { 0 } else { most.min(room.starts.saturating_sub(left) as usize) };
             let mut slots: Vec<_> = (0..wanted).map_while(|_| self.free_slot()).collect();
             if !slots.is_empty() {
                 found += self.claim_under(&limit, session, &due, &mut slots).await?;
@@ -65,7 +71,7 @@ impl Engine {
 
     /// The time at which an attempt that waits for a limit may start, as far as that is known.
     pub(super) async fn next_limited(&self, conn: &mut Conn<'_>) -> Result<Option<Timestamp>, Error> {
-        let Some(work) = self.work.as_ref().filter(|work| !work.limits.is_empty()) else { return Ok(None) };
+        let Some(work) = self.work.as_ref().filter(|work| work.has_limits.load(Ordering::Acquire)) else { return Ok(None) };
         let waiting = self.waiting_for_limits(conn).await?;
         let mut next = waiting.iter().filter_map(Waiting::next).min();
         for of in waiting.iter().filter(|waiting| waiting.by_value.is_some()) {
@@ -93,7 +99,9 @@ impl Engine {
                 }
             }
         }
-        waiting.retain(|waiting| waiting.by_value.is_some() || !waiting.due.is_empty());
+        // A limit that counts in another partition is for `claim_permitted_loop`. Its calls get their values here.
+        let is_here = |waiting: &Waiting| is_home(self.partition, &waiting.limit) && !waiting.due.is_empty();
+        waiting.retain(|waiting| waiting.by_value.is_some() || is_here(waiting));
         waiting.iter_mut().for_each(|waiting| waiting.due.sort_by_key(|(_, at)| *at));
         Ok(waiting)
     }
@@ -179,6 +187,10 @@ impl Engine {
     ) -> usize {
         if let Some(work) = &self.work {
             claims.due().for_each(|due| work.failures.of[place].calls.passed(due));
+        }
+        if self.partition.is_some() {
+            let buckets = claims.claimed.iter().filter_map(|claimed| claimed.attempt.limit.as_deref());
+            buckets.for_each(|bucket| self.permit_state.forget(bucket));
         }
         self.begin(place, session, claims, slots).await
     }

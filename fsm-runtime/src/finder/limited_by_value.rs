@@ -10,7 +10,7 @@ use fsm_store::claim::{DueCall, Which, claimable, may_be_a_rows};
 use fsm_store::conn::Conn;
 use fsm_store::error::StoreError;
 use fsm_store::limit_values::{ASSIGNED_AT_A_TIME, Look, all_buckets, look};
-use fsm_store::limits::Part;
+use fsm_store::limits::{Home, Part};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::limited::Waiting;
@@ -43,16 +43,26 @@ impl Engine {
         let _under_way = self.in_flight.begin();
         let now = self.clock.now();
         let places: Vec<usize> = without_value.iter().filter(|(_, due)| *due <= now).map(|(place, _)| *place).collect();
-        let mut found = if places.is_empty() { 0 } else { self.assign_values(by, &places).await? };
+        let mut found = 0;
+        if !places.is_empty() {
+            found = self.assign_values(by, &places).await?;
+            // Some of the values may count in other partitions.
+            self.permit_state.has_waiting.notify_one();
+        }
+        let left_to_others = self.left_to_others();
+        let home = Home { here: self.partition, left_to_others: &left_to_others };
         let mut slots: Vec<_> = (0..most).map_while(|_| self.free_slot()).collect();
         let start = work.shares.first_bucket(name).unwrap_or_else(|| all_buckets(name).0);
         let (mut from, mut has_turned) = (start.clone(), false);
         while !slots.is_empty() {
             let except = self.all_except_limited();
             let parts = self.all_parts(&except);
-            let looked = look(&mut self.engine_reader().await?.conn(), name, limit, &parts, &from, self.clock.now()).await?;
+            let looked = look(&mut self.engine_reader().await?.conn(), (name, limit), &parts, &from, home, self.clock.now()).await?;
+            if self.partition.is_some() {
+                looked.full().for_each(|(bucket, yields)| self.note_wait(bucket, yields, None));
+            }
             if looked.startable().next().is_some() {
-                let Some(claimed) = self.claim_values(by, session, &parts, (&from, &looked), &mut slots).await? else { break };
+                let Some(claimed) = self.claim_values(by, session, &parts, (&from, &looked, home), &mut slots).await? else { break };
                 found += claimed;
             }
             // One turn through the values, from where the last scan stopped.
@@ -73,9 +83,11 @@ impl Engine {
         let Some(limit) = &waiting.by_value else { return Ok(None) };
         let (except, now) = (self.all_except_limited(), self.clock.now());
         let (parts, mut next) = (self.all_parts(&except), None);
+        let left_to_others = self.left_to_others();
+        let home = Home { here: self.partition, left_to_others: &left_to_others };
         let mut from = Some(all_buckets(&waiting.limit).0);
         while let Some(bucket) = from {
-            let looked = look(conn, &waiting.limit, limit, &parts, &bucket, now).await?;
+            let looked = look(conn, (&waiting.limit, limit), &parts, &bucket, home, now).await?;
             if looked.startable().next().is_some() {
                 return Ok(Some(now));
             }
@@ -85,12 +97,12 @@ impl Engine {
         Ok(next)
     }
 
-    fn all_except_limited(&self) -> Vec<Vec<String>> {
+    pub(super) fn all_except_limited(&self) -> Vec<Vec<String>> {
         let now = self.clock.now();
         self.work.iter().flat_map(|work| &work.failures.of).map(|failing| failing.except_limited(now)).collect()
     }
 
-    fn all_parts<'e>(&'e self, except: &'e [Vec<String>]) -> Vec<Part<'e>> {
+    pub(super) fn all_parts<'e>(&'e self, except: &'e [Vec<String>]) -> Vec<Part<'e>> {
         self.work.iter().flat_map(|work| &work.served).zip(except).map(|(served, except)| Part { served, except }).collect()
     }
 
@@ -148,10 +160,10 @@ impl Engine {
         by: ByValue<'_>,
         session: SessionId,
         parts: &[Part<'_>],
-        (from, looked): (&str, &Look),
+        (from, looked, home): (&str, &Look, Home<'_>),
         slots: &mut Vec<OwnedSemaphorePermit>,
     ) -> Result<Option<usize>, Error> {
-        match self.claim_some_values(by, session, parts, (from, None), slots).await {
+        match self.claim_some_values(by, session, parts, (from, None, home), slots).await {
             Ok(claimed) => Ok(claimed),
             Err(error) if may_be_a_rows(&error) => {
                 tracing::debug!(limit = by.name, %error, "a claim under a limit failed; its attempts are claimed one by one");
@@ -160,7 +172,7 @@ impl Engine {
                     if slots.is_empty() {
                         break;
                     }
-                    match self.claim_some_values(by, session, parts, (from, Some(instance)), slots).await {
+                    match self.claim_some_values(by, session, parts, (from, Some(instance), home), slots).await {
                         Ok(Some(claimed)) => found += claimed,
                         Ok(None) => return Ok(Some(found + failed).filter(|found| *found > 0)),
                         Err(error) if may_be_a_rows(&error) => {
@@ -187,13 +199,14 @@ impl Engine {
         by: ByValue<'_>,
         session: SessionId,
         parts: &[Part<'_>],
-        which: (&str, Option<InstanceId>),
+        (from, only, home): (&str, Option<InstanceId>, Home<'_>),
         slots: &mut Vec<OwnedSemaphorePermit>,
     ) -> Result<Option<usize>, StoreError> {
         let Some(work) = &self.work else { return Ok(None) };
         let (now, most) = (self.clock.now(), u32::try_from(slots.len()).unwrap_or(u32::MAX));
         let places = (work.shares.under(by.name), most);
-        let Some(claimed) = self.store.claim_limited_by_value(session, (by.name, by.field), parts, which, places, now).await? else {
+        let claim = self.store.claim_limited_by_value(session, (by.name, by.field), parts, (from, only), places, (home, now));
+        let Some(claimed) = claim.await? else {
             self.note_taken(now);
             return Ok(None);
         };

@@ -37,7 +37,7 @@ pub(crate) fn commit(_requests: usize, _took: Duration) {}
 
 pub(crate) fn backlog(_partition: Option<Partition>, _machine: &str, _backlog: &Backlog) {}
 
-pub(crate) fn limit(_name: &str, _running: u32, _waiting: u32) {}
+pub(crate) fn limit(_partition: Option<Partition>, _name: &str, _running: u32, _waiting: u32) {}
 
 pub(crate) fn sizes(_partition: Option<Partition>, _machine: &str, _sizes: &Sizes) {}
 

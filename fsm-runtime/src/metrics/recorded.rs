@@ -120,9 +120,10 @@ pub(crate) fn backlog(partition: Option<Partition>, machine: &str, backlog: &Bac
 }
 
 /// The calls that run under a limit, and those that wait for it.
-pub(crate) fn limit(name: &str, running: u32, waiting: u32) {
-    gauge!("fsm_limit_running", "limit" => name.to_owned()).set(f64::from(running));
-    gauge!("fsm_limit_waiting", "limit" => name.to_owned()).set(f64::from(waiting));
+pub(crate) fn limit(partition: Option<Partition>, name: &str, running: u32, waiting: u32) {
+    let labels = labels(partition, &[("limit", name)]);
+    gauge!("fsm_limit_running", labels.clone()).set(f64::from(running));
+    gauge!("fsm_limit_waiting", labels).set(f64::from(waiting));
 }
 
 /// The instances and waiting events of a machine.

@@ -1,6 +1,6 @@
 //! The start of a runtime: the database is opened, the machines are stored, a session begins, and the tasks run.
 
-use std::sync::atomic::{AtomicBool, AtomicI64};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -22,7 +22,6 @@ use crate::engines::Engines;
 use crate::error::{Error, ErrorKind};
 use crate::failing::Failures;
 use crate::health::DatabaseHealth;
-use crate::limit;
 use crate::priority_shares::PriorityShares;
 use crate::process;
 use crate::reconciler_state::ReconcilerState;
@@ -85,9 +84,6 @@ impl Builder {
     /// lease in time before it sweeps.
     pub(crate) async fn join_one(&self, catalog: &Catalog, database: OpenDatabase, grace: Duration) -> Result<(OpenDatabase, Work), Error> {
         let OpenDatabase { store, clock, partition, .. } = &database;
-        if partition.is_some() {
-            limit::check_without_limits(catalog, &self.declared_limits)?;
-        }
         let begun = clock.now();
         // A schedule has its row in one partition.
         let mut schedules = schedule::plan(&self.schedules)?;
@@ -114,6 +110,7 @@ impl Builder {
         prepare(engine).await?;
         let begun = engine.clock.now();
         let registered = self.register(&engine.catalog, &engine.store, &engine.clock, &work.schedules).await?;
+        work.has_limits.store(registered.has_limits, Ordering::Release);
         *work.reconciler_state.lock().await = ReconcilerState::since(begun, registered.mappings);
         begin_session(work, &engine.store, &engine.clock).await
     }
@@ -136,7 +133,7 @@ impl Builder {
             slot_count: share(self.concurrency),
             poll: self.poll,
             retention: self.retention,
-            limits: registered.limits,
+            has_limits: AtomicBool::new(registered.has_limits),
             limits_taken_until: AtomicI64::new(i64::MIN),
             reconciler_state: tokio::sync::Mutex::new(ReconcilerState::since(now, registered.mappings)),
             running: Mutex::default(),
@@ -196,6 +193,8 @@ fn start_work(engine: &Arc<Engine>) -> Result<(), Error> {
     engine.keep_running("outbox", Engine::outbox_loop);
     if engine.partition.is_some() {
         engine.keep_running("partition outbox", Engine::partition_outbox_loop);
+        engine.keep_running("claims with permits", Engine::claim_permitted_loop);
+        engine.keep_running("permits", Engine::permit_loop);
     }
     engine.keep_running("families", Engine::families_loop);
     engine.keep_running("progress", Engine::progress_loop);

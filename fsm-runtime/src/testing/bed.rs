@@ -197,6 +197,9 @@ impl TestBed {
                 found += engine.sweep().await?
                     + engine.send_scheduled().await?
                     + engine.find_due(turn).await?
+                    + engine.claim_permitted().await?
+                    + engine.release_permits().await
+                    + engine.check_permits(fsm_core::ids::InstanceId(uuid::Uuid::nil())).await?.0
                     + engine.deliver_all().await?
                     + engine.deliver_to_partitions().await?
                     + engine.look_at_all_families().await?
@@ -332,6 +335,7 @@ impl TestBed {
         let mut moments = Vec::new();
         for engine in self.engines.all() {
             moments.extend([engine.next_due().await?, engine.next_for_partitions().await?]);
+            moments.extend([engine.next_permitted().await?, engine.next_permit_check().await?]);
             let Some(work) = &engine.work else { continue };
             moments.push(engine.next_scheduled().await?);
             let mut reader = engine.store.reader().await?;

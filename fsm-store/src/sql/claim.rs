@@ -226,6 +226,29 @@ pub const CLAIM_BUCKETS: Sql = Sql {
     ),
 };
 
+/// As `CLAIM_BUCKETS`, only in the row versions of the same places in `$9`. A permit admits each of them. Uses the primary key.
+pub const CLAIM_PERMITTED: Sql = Sql {
+    sqlite: claim_in_sqlite!(
+        "select d.instance_id
+            from json_each($6) x
+            join json_each($8) b on b.key = x.key
+            join json_each($9) v on v.key = x.key
+            join fsm_instances d on d.instance_id = unhex(x.value) and d.waits_for = b.value and d.row_version = cast(v.value as integer)
+            where d.machine = $1 and d.due_at <= $4 and d.verb in (select value from json_each($3))
+            limit $5"
+    ),
+    postgres: claim_in_postgres!(
+        "due as materialized (
+                select d.instance_id
+                from unnest($6::text[]::uuid[], $8::text[], $9::text[]::bigint[]) as x (instance_id, bucket, row_version)
+                join fsm_instances d on d.instance_id = x.instance_id and d.waits_for = x.bucket and d.row_version = x.row_version
+                where d.machine = $1 and d.due_at <= $4 and d.verb = any($3::text[])
+                limit $5
+                for update of d skip locked
+            )"
+    ),
+};
+
 /// The first attempts of one priority that meet a condition, in an order.
 macro_rules! of_priority {
     ($columns:literal, $condition:expr, $priority:literal, $limit:literal, $order:literal) => {

@@ -86,6 +86,9 @@ macro_rules! limit_uses {
             "select w.bucket, (
                 select count(*)
                 from (select 1 from fsm_instances i where i.runs_under = w.bucket limit w.most) as counted
+            ) + (
+                select count(*)
+                from (select 1 from fsm_limit_permits p where p.bucket = w.bucket limit w.most) as counted
             ), (
                 select v.next_at
                 from fsm_limit_values v
@@ -96,8 +99,8 @@ macro_rules! limit_uses {
     };
 }
 
-/// The use of each bucket: the number of calls that run, up to `most`, and the time of the next start by the rate if that is known. Uses the index of
-/// what runs, and the primary key.
+/// The use of each bucket: the number of calls that run and that of permits, each up to `most`, and the time of the next start by the rate if that is
+/// known. Uses the indexes of what runs and of permits, and the primary key.
 pub const LIMIT_USES: Many =
     Many { columns: "bucket text, limit_name text, value text, most bigint", sqlite: limit_uses!(""), postgres: limit_uses!(" from w") };
 
@@ -124,7 +127,7 @@ macro_rules! first_limited {
 pub const LIMIT_FIRST: Sql = Sql {
     sqlite: concat!(
         "
-        select d.waits_for, d.call_id, d.instance_id, d.priority, d.due_at
+        select d.waits_for, d.call_id, d.instance_id, d.priority, d.due_at, d.row_version
         from json_each($1) w
         join fsm_instances d on d.instance_id in (select f.instance_id from (",
         first_limited!(
@@ -137,11 +140,11 @@ pub const LIMIT_FIRST: Sql = Sql {
     ),
     postgres: concat!(
         "
-        select f.waits_for, f.call_id, f.instance_id, f.priority, f.due_at
+        select f.waits_for, f.call_id, f.instance_id, f.priority, f.due_at, f.row_version
         from unnest($1::text[]) as w (bucket)
         cross join lateral (",
         first_limited!(
-            "i.waits_for, i.call_id, i.instance_id, i.priority, i.due_at",
+            "i.waits_for, i.call_id, i.instance_id, i.priority, i.due_at, i.row_version",
             "w.bucket",
             "= any($3::text[])",
             "<> all($6::text[]::uuid[])"

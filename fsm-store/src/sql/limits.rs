@@ -52,13 +52,17 @@ macro_rules! running {
             $limit,
             ") + (select count(*) from fsm_instances i where ",
             is_bucket_of!("i.runs_under", $limit),
+            ") + (select count(*) from fsm_limit_permits p where p.bucket = ",
+            $limit,
+            ") + (select count(*) from fsm_limit_permits p where ",
+            is_bucket_of!("p.bucket", $limit),
             ")"
         )
     };
 }
 
-/// All limits with the number of calls that run under them, as far as that matters; 0 for a limit by value. Reads the whole table, which has few
-/// rows, and for each the entries of the index of what runs.
+/// All limits with the number of calls that run under them, as far as that matters; 0 for a limit by value. Permits count as running calls. Reads the
+/// whole table, which has few rows, and for each the entries of the indexes of what runs and of permits.
 pub const LIMITS: Sql = same(concat!(
     "
     select ",
@@ -115,11 +119,13 @@ pub const LIMIT_LOCK: Sql = Sql { sqlite: one_limit!(), postgres: concat!(one_li
 pub const LIMIT_LOCK_NOW: Sql = Sql { sqlite: one_limit!(), postgres: concat!(one_limit!(), " for update") };
 
 /// The number of calls that run under limit `$1`. It is read after the limit was locked, so that it includes what others have claimed. Includes
-/// calls that began while the limit was by value. Uses the index of what runs.
+/// calls that began while the limit was by value, and permits. Uses the indexes of what runs and of permits.
 pub const LIMIT_RUNNING: Sql = same(concat!("select ", running!("$1")));
 
-/// The number of calls that run under limit `$1` without a value. Uses the index of what runs.
-pub const LIMIT_RUNNING_WITHOUT_VALUE: Sql = same("select count(*) from fsm_instances i where i.runs_under = $1");
+/// The number of calls that run under limit `$1` without a value, with permits. Uses the indexes of what runs and of permits.
+pub const LIMIT_RUNNING_WITHOUT_VALUE: Sql = same(
+    "select (select count(*) from fsm_instances i where i.runs_under = $1) + (select count(*) from fsm_limit_permits p where p.bucket = $1)",
+);
 
 /// Sets the time `$2` at which the next start under limit `$1` is due by its rate. Uses the primary key.
 pub const LIMIT_NEXT: Sql = same(

@@ -10,3 +10,6 @@ pub const ROWS_OF_INSTANCES: Sql = same(
         + (select count(*) from fsm_history)
     ",
 );
+
+/// The time at which the first permit after `$1` was granted. Reads the whole table.
+pub const PERMIT_FIRST: Sql = same("select min(p.granted_at) from fsm_limit_permits p where p.granted_at > $1");

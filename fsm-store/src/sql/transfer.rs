@@ -15,7 +15,7 @@ pub struct Table {
     pub insert: Many,
 }
 
-/// The tables in the order of their references. The tables of workers, session logs, reachable time and migrations belong to one database
+/// The tables in the order of their references. The tables of workers, session logs, reachable time, permits and migrations belong to one database
 /// and are not transferred.
 pub const TABLES: [Table; 16] = [
     Table {

@@ -4,7 +4,7 @@ use crate::sql::{self, Many, Sql};
 
 /// Each statement of the store that reads or changes rows by a key. Those of the directory of partitions are left out: its tables exist only in
 /// partitioned databases, have a few rows and are read whole. The tests of partitions run each of them.
-pub(super) const ALL: [(&str, &Sql); 136] = [
+pub(super) const ALL: [(&str, &Sql); 138] = [
     ("CLAIM", &sql::CLAIM),
     ("CLAIM_NORMAL", &sql::CLAIM_NORMAL),
     ("CLAIM_THESE", &sql::CLAIM_THESE),
@@ -27,6 +27,8 @@ pub(super) const ALL: [(&str, &Sql); 136] = [
     ("LIMIT_FIRST", &sql::LIMIT_FIRST),
     ("LIMIT_VALUES_PAST", &sql::LIMIT_VALUES_PAST),
     ("CLAIM_BUCKETS", &sql::CLAIM_BUCKETS),
+    ("CLAIM_PERMITTED", &sql::CLAIM_PERMITTED),
+    ("PERMITS_OLD", &sql::PERMITS_OLD),
     ("LIMITS_SHOWN", &sql::LIMITS_SHOWN),
     ("UNCLAIM", &sql::UNCLAIM),
     ("NEXT_CALL", &sql::NEXT_CALL),
@@ -144,7 +146,11 @@ pub(super) const ALL: [(&str, &Sql); 136] = [
 ];
 
 /// Each such statement about many rows.
-pub(super) const MANY: [(&str, &Many); 82] = [
+pub(super) const MANY: [(&str, &Many); 86] = [
+    ("PERMIT_GRANT", &sql::PERMIT_GRANT),
+    ("PERMIT_RELEASE", &sql::PERMIT_RELEASE),
+    ("PERMIT_FENCE", &sql::PERMIT_FENCE),
+    ("PERMIT_ROWS", &sql::PERMIT_ROWS),
     ("LIMIT_USES", &sql::LIMIT_USES),
     ("LIMIT_VALUE_NEXT", &sql::LIMIT_VALUE_NEXT),
     ("LOCK_BY_KEY", &sql::LOCK_BY_KEY),

@@ -174,7 +174,7 @@ async fn the_two_schemas_are_twins() {
         let names = table.insert.columns.split(", ").filter_map(|column| column.split(' ').next());
         exported.extend(names.map(|name| format!("fsm_{} {name}", table.name)));
     }
-    let own = ["fsm_workers", "fsm_reachable_time", "fsm_session_log", "fsm_migrations", "fsm_attempts"];
+    let own = ["fsm_limit_permits", "fsm_workers", "fsm_reachable_time", "fsm_session_log", "fsm_migrations", "fsm_attempts"];
     let is_own = |name: &String| {
         own.iter().any(|own| name.starts_with(own))
             || name.ends_with(" history_id")

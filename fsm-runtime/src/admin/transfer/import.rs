@@ -116,7 +116,6 @@ impl Import {
 
     async fn put(&mut self, Routed { table, row, to }: Routed) -> Result<(), Error> {
         match to {
-            Destination::Nowhere => return Ok(()),
             Destination::Unknown => self.imported.unreadable += 1,
             Destination::Everywhere => {
                 for target in &mut self.targets {

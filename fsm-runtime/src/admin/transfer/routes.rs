@@ -1,8 +1,7 @@
 //! The partition of each row of an export, for an import into a database with partitions.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
-use fsm_core::machine::Machine;
 use fsm_core::partition::partition_of;
 use fsm_store::transfer::{self, Field, TABLES};
 use uuid::Uuid;
@@ -17,8 +16,6 @@ pub(super) enum Destination {
     Partition(u32),
     /// All partitions.
     Everywhere,
-    /// None: a database with partitions has no use for the row.
-    Nowhere,
     /// None: the instance of the row is not part of the export.
     Unknown,
 }
@@ -57,27 +54,19 @@ pub(super) struct Routes {
     children: Vec<Child>,
     /// The receivers of events in the outbox.
     receivers: HashSet<(String, String)>,
-    /// For each machine, when its newest definition was started, and the limit that it has.
-    definitions: BTreeMap<String, (i64, Option<String>)>,
 }
 
 impl Routes {
     pub(super) fn new(partitions: u32) -> Routes {
-        Routes { partitions, homes: HashMap::new(), children: Vec::new(), receivers: HashSet::new(), definitions: BTreeMap::new() }
+        Routes { partitions, homes: HashMap::new(), children: Vec::new(), receivers: HashSet::new() }
     }
 
     /// Finds the destination of a row. An instance comes before all rows that belong to it.
     pub(super) fn route(&mut self, table: usize, row: Vec<Field>) -> Result<Routed, Misfit> {
-        let name = transfer::name(table);
-        if name != "machines" {
-            self.check_definitions().map_err(Misfit::Error)?;
-        }
-        let to = match name {
-            "machines" => {
-                self.define(table, &row);
-                Destination::Everywhere
-            }
-            "limits" | "limit_values" => Destination::Nowhere,
+        let to = match transfer::name(table) {
+            "machines" | "limits" => Destination::Everywhere,
+            // The time of the next start counts in the home of the value.
+            "limit_values" => self.of_key(text_of(table, &row, "value")),
             "schedules" => self.of_key(text_of(table, &row, "name")),
             "instances" => Destination::Partition(self.settle(table, &row)?),
             "outbox" => return Ok(self.route_event(table, row)),
@@ -90,17 +79,12 @@ impl Routes {
 
     /// Checks what only the end of an export tells.
     pub(super) fn end(&mut self) -> Result<(), Misfit> {
-        self.check_definitions().map_err(Misfit::Error)?;
         std::mem::take(&mut self.children).into_iter().try_for_each(|child| self.check_family(child).map(drop))
     }
 
     /// The partition of an instance, which the rows that belong to it follow.
     fn settle(&mut self, table: usize, row: &[Field]) -> Result<u32, Misfit> {
         let [machine, key] = ["machine", "key"].map(|column| text_of(table, row, column).unwrap_or_default());
-        if let Some(limit) = text_of(table, row, "waits_for").or(text_of(table, row, "runs_under")) {
-            let says = format!("the call of `{machine}` `{}` is under the limit \"{}\"", key.escape_debug(), limit.escape_debug());
-            return Err(Misfit::Error(no_limits(&says)));
-        }
         let partition = partition_of(key, self.partitions);
         let number = u16::try_from(partition).expect("there are at most 1024 partitions");
         self.homes.extend(id_of(table, row, "instance_id").map(|id| (id, number)));
@@ -169,30 +153,6 @@ impl Routes {
         Ok(Routed { table, row, to: Destination::Partition(here) })
     }
 
-    fn define(&mut self, table: usize, row: &[Field]) {
-        let started_at = match field_of(table, row, "last_seen_at") {
-            Some(Field::Number(Some(at))) => *at,
-            _ => 0,
-        };
-        let definition = text_of(table, row, "definition").and_then(|text| serde_json::from_str::<Machine>(text).ok());
-        let limit = definition.and_then(|machine| machine.verbs.into_iter().find_map(|verb| verb.limit));
-        let name = text_of(table, row, "machine").unwrap_or_default().to_owned();
-        let newest = self.definitions.entry(name).or_insert((started_at, None));
-        if started_at >= newest.0 {
-            *newest = (started_at, limit);
-        }
-    }
-
-    /// Returns an error if the newest definition of a machine has a limit.
-    fn check_definitions(&mut self) -> Result<(), Error> {
-        for (machine, (_, limit)) in std::mem::take(&mut self.definitions) {
-            if let Some(limit) = limit {
-                return Err(no_limits(&format!("the machine `{machine}` has the limit \"{}\"", limit.escape_debug())));
-            }
-        }
-        Ok(())
-    }
-
     fn of_key(&self, key: Option<&str>) -> Destination {
         key.map_or(Destination::Unknown, |key| Destination::Partition(partition_of(key, self.partitions)))
     }
@@ -209,12 +169,6 @@ pub(super) fn waits_for_partition(table: usize, row: &[Field]) -> Error {
     Error::input(format!(
         "the event `{event}` to `{machine}` `{key}` waits in the outbox of a partition, and here its sender and its receiver are in one \
          database; run the program until it has arrived, and export again"
-    ))
-}
-
-fn no_limits(says: &str) -> Error {
-    Error::input(format!(
-        "{says}, and a program with limits cannot use a database with partitions, because what runs is counted within one database"
     ))
 }
 
@@ -276,12 +230,18 @@ mod tests {
         let (mut routes, keys) = with_one_in_each();
         for table in 0..TABLES {
             let name = transfer::name(table);
-            let values = [("instance_id", id(2)), ("parent", id(2)), ("sender", id(2)), ("key", text(&keys[3])), ("name", text(&keys[2]))];
+            let values = [
+                ("instance_id", id(2)),
+                ("parent", id(2)),
+                ("sender", id(2)),
+                ("key", text(&keys[3])),
+                ("name", text(&keys[2])),
+                ("value", text(&keys[2])),
+            ];
             // The parent of an instance is in the same partition, and here it is its own.
             let values = if name == "instances" { [("key", text(&keys[2]))].into_iter().chain(values).collect() } else { values.to_vec() };
             let expected = match name {
-                "machines" => Destination::Everywhere,
-                "limits" | "limit_values" => Destination::Nowhere,
+                "machines" | "limits" => Destination::Everywhere,
                 _ => Destination::Partition(2),
             };
             assert_eq!(routed(&mut routes, row(name, &values)).to, expected, "{name}");
