@@ -16,7 +16,7 @@ use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 
 use crate::console::Browser;
-use crate::support::{Folder, assert_invariants_hold};
+use crate::support::{Folder, PARTITIONS, assert_invariants_hold};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -166,6 +166,15 @@ macro_rules! limited {
             async fn postgres() {
                 let meter = Arc::default();
                 let bed = bills($limit, &meter).postgres().await;
+                check(&bed, &meter).await;
+                assert_invariants_hold(&bed).await;
+            }
+
+            #[cfg(feature = "postgres")]
+            #[tokio::test]
+            async fn partitions() {
+                let meter = Arc::default();
+                let bed = bills($limit, &meter).partitions(PARTITIONS).await;
                 check(&bed, &meter).await;
                 assert_invariants_hold(&bed).await;
             }
@@ -323,10 +332,17 @@ limited! {
     async fn the_due_page_of_the_console_lists_limits(bed, meter in Limit::concurrency(0).per_second(20)) {
         charge(bed, 7).await;
         let browser = Browser::of(fsm::console(bed).authorize(|_| Access::Viewer.named("eve")));
-        let page = browser.get("/due").await.text;
-        let row = page.split("<tr>").find(|row| row.contains("<td>stripe</td>")).unwrap_or_else(|| panic!("{page}"));
-        let cells: Vec<_> = row.split("<td").skip(1).map(|cell| cell.split(['>', '<']).nth(1).unwrap()).collect();
-        assert_eq!(cells, ["stripe", "all calls", "0", "20 in 1s", "0", "7", "the code"]);
+        let mut waiting = 0;
+        for number in 0..bed.partitions() {
+            let path = if bed.partitions() == 1 { "/due".to_owned() } else { format!("/partition/{number}/due") };
+            let page = browser.get(&path).await.text;
+            let row = page.split("<tr>").find(|row| row.contains("<td>stripe</td>")).unwrap_or_else(|| panic!("{page}"));
+            let cells: Vec<_> = row.split("<td").skip(1).map(|cell| cell.split(['>', '<']).nth(1).unwrap()).collect();
+            let [first @ .., here, whose] = cells.as_slice() else { panic!("{cells:?}") };
+            assert_eq!((first, *whose), (&["stripe", "all calls", "0", "20 in 1s", "0"][..], "the code"));
+            waiting += here.parse::<u32>().unwrap();
+        }
+        assert_eq!(waiting, 7);
         assert_eq!(meter.started(), 0);
     }
 

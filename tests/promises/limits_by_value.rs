@@ -7,11 +7,12 @@ use std::time::Duration;
 use fsm::LimitSetting;
 use fsm::prelude::*;
 use fsm::testing::{TestBed, TestBedBuilder};
-use fsm_runtime::admin::{Admin, Opening};
+use fsm_runtime::admin::Opening;
+use fsm_runtime::admin::whole::WholeDatabase;
 use serde::{Deserialize, Serialize};
 
 use crate::sql_runner::{SqlRunner, run};
-use crate::support::{Folder, assert_invariants_hold};
+use crate::support::{Folder, PARTITIONS, assert_invariants_hold};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -139,7 +140,8 @@ fn syncs(limit: LimitSetting, meter: &Arc<Meter>) -> TestBedBuilder {
     TestBed::builder().only::<Sync>().data(Arc::clone(meter)).limit("tenant", limit)
 }
 
-/// Declares a test that runs on SQLite in memory, on a SQLite file and on PostgreSQL, with a limit and the meter of its calls.
+/// Declares a test that runs on SQLite in memory, on a SQLite file, on PostgreSQL and on PostgreSQL with partitions, with a limit and the
+/// meter of its calls.
 macro_rules! limited {
     ($($(#[doc = $doc:literal])* async fn $name:ident($bed:ident, $meter:ident in $limit:expr) $body:block)*) => { $(
         $(#[doc = $doc])*
@@ -175,6 +177,15 @@ macro_rules! limited {
                 check(&bed, &meter).await;
                 assert_invariants_hold(&bed).await;
             }
+
+            #[cfg(feature = "postgres")]
+            #[tokio::test]
+            async fn partitions() {
+                let meter = Arc::default();
+                let bed = syncs($limit, &meter).partitions(PARTITIONS).await;
+                check(&bed, &meter).await;
+                assert_invariants_hold(&bed).await;
+            }
         }
     )* };
 }
@@ -203,8 +214,8 @@ async fn until_started(bed: &TestBed, meter: &Meter, starts: usize) {
     }
 }
 
-async fn admin(bed: &TestBed) -> Admin {
-    Admin::open(Opening::inside(bed)).await.unwrap()
+async fn admin(bed: &TestBed) -> WholeDatabase {
+    WholeDatabase::open(Opening::inside(bed)).await.unwrap()
 }
 
 limited! {
