@@ -9,7 +9,7 @@ macro_rules! instance {
          i.inbox_head, i.inbox_tail, i.created_at, i.updated_at, i.row_version, i.entered_at, i.verb, i.event, i.from_state, i.to_state, \
          i.attempt_state, i.attempt_created_at, i.scheduled_at, i.remaining_attempts, i.backoff, i.retry, i.first_at, i.worker, i.started_at, \
          i.finished_at, i.attempt_error, i.previous, i.snoozes, coalesce(i.waits_for, i.runs_under), \
-         i.progress, i.progress_at, i.priority, i.parent, i.parent_group, i.family, i.family_group, i.fair_by"
+         i.progress, i.progress_at, i.priority, i.parent, i.parent_group, i.family, i.family_group, i.fair_by, i.parent_elsewhere"
     };
 }
 
@@ -61,6 +61,7 @@ mod pages;
 #[cfg(feature = "postgres")]
 mod partition_move;
 mod partition_outbox;
+mod remote_children;
 mod partitions;
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -102,6 +103,7 @@ pub(super) use pages::*;
 #[cfg(feature = "postgres")]
 pub(super) use partition_move::*;
 pub(super) use partition_outbox::*;
+pub(super) use remote_children::*;
 pub(super) use partitions::*;
 #[cfg(feature = "postgres")]
 pub(super) use postgres::*;

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use super::family_message::{ChildReport, ChildStart, FamilyMessage};
 use super::rows::SenderNote;
 use crate::changes::NoteKind;
 use crate::decide::outbox::backoff;
@@ -37,6 +38,8 @@ pub struct WaitingEvent {
     pub tries: u32,
     /// The priority of the call.
     pub priority: Priority,
+    /// The message, if the row is one between a parent and a child.
+    pub message: Option<FamilyMessage>,
 }
 
 /// The events for one receiver that one process delivers now. It has them until the claim ends.
@@ -68,6 +71,8 @@ pub enum SendAnswer {
     Taken,
     /// The receiver refuses the event, with this reason. It is not sent again.
     Refused(String),
+    /// The parent was told that the child completed, and no longer waits for it, for this reason.
+    Unawaited(String),
     /// There is no answer, or the receiver has no room. The event is sent again later.
     Failed,
     /// This process shuts down. Another one sends the event at once.
@@ -92,6 +97,8 @@ pub struct Finish {
     pub notes: Vec<SenderNote>,
     /// The next delivery of the other events.
     pub again: Again,
+    /// The children that could not be started.
+    pub not_started: Vec<ChildReport>,
 }
 
 /// The end of a claim that begins at `now`. `patience` is the longest wait for the answer to one send.
@@ -105,13 +112,14 @@ pub struct Delivery {
     line: ClaimedLine,
     delivered: usize,
     notes: Vec<SenderNote>,
+    not_started: Vec<(ChildStart, InstanceId)>,
     stopped_by: Option<StoppedBy>,
 }
 
 impl Delivery {
     /// The delivery of a line that was just claimed.
     pub fn new(line: ClaimedLine) -> Delivery {
-        Delivery { line, delivered: 0, notes: Vec::new(), stopped_by: None }
+        Delivery { line, delivered: 0, notes: Vec::new(), not_started: Vec::new(), stopped_by: None }
     }
 
     /// The line.
@@ -123,9 +131,11 @@ impl Delivery {
     pub fn next(&mut self, lasted: Duration, is_known: impl FnOnce(&str) -> bool) -> Option<&WaitingEvent> {
         // A refusal is in the history before the next event is sent. Otherwise another process could send the refused event again, after
         // later ones, and it could be taken then.
-        let is_over = self.stopped_by.is_some() || !self.notes.is_empty() || (self.delivered > 0 && lasted >= SENDS);
+        let has_refusal = self.notes.iter().any(|note| note.kind == NoteKind::Rejected);
+        let is_over = self.stopped_by.is_some() || has_refusal || (self.delivered > 0 && lasted >= SENDS);
         let event = self.line.events.get(self.delivered).filter(|_| !is_over)?;
-        if !is_known(&event.event.name) {
+        let is_of_the_engine = matches!(event.message, Some(FamilyMessage::Cancel { .. } | FamilyMessage::Report(_)));
+        if !is_of_the_engine && !is_known(&event.event.name) {
             self.stopped_by = Some(StoppedBy::UnknownEvent);
             return None;
         }
@@ -138,7 +148,18 @@ impl Delivery {
         match answer {
             SendAnswer::Taken => self.delivered += 1,
             SendAnswer::Refused(detail) => {
+                let detail = match &event.message {
+                    Some(FamilyMessage::Start(start)) => {
+                        self.not_started.push((start.clone(), event.sender));
+                        format!("the child is not started: {detail}")
+                    }
+                    _ => detail,
+                };
                 self.notes.push(SenderNote { sender: event.sender, kind: NoteKind::Rejected, call: event.call, detail });
+                self.delivered += 1;
+            }
+            SendAnswer::Unawaited(detail) => {
+                self.notes.push(SenderNote { sender: event.sender, kind: NoteKind::Unawaited, call: event.call, detail });
                 self.delivered += 1;
             }
             SendAnswer::Failed => self.stopped_by = Some(StoppedBy::Failure),
@@ -146,10 +167,17 @@ impl Delivery {
         }
     }
 
+    /// The parents of the children that could not be started.
+    pub fn not_started(&self) -> impl Iterator<Item = InstanceId> {
+        self.not_started.iter().map(|(_, parent)| *parent)
+    }
+
     /// The changes that end the claim at `now`.
     pub fn finish(&self, now: Timestamp) -> Finish {
         let delivered = self.line.events[..self.delivered].iter().map(|event| event.call).collect();
-        Finish { delivered, notes: self.notes.clone(), again: self.again(now) }
+        let ClaimedLine { machine, key, .. } = &self.line;
+        let not_started = self.not_started.iter().map(|(start, parent)| ChildReport::not_started(start, *parent, machine, key, now));
+        Finish { delivered, notes: self.notes.clone(), again: self.again(now), not_started: not_started.collect() }
     }
 
     fn again(&self, now: Timestamp) -> Again {
@@ -200,7 +228,7 @@ mod tests {
     fn event(number: i64, tries: u32) -> WaitingEvent {
         let call = CallId(Uuid::from_u128(number as u128));
         let event = Event { name: format!("E{number}"), payload: Vec::new() };
-        WaitingEvent { number, call, event, sender: InstanceId(Uuid::nil()), due_at: NOW, tries, priority: Priority::Normal }
+        WaitingEvent { number, call, event, sender: InstanceId(Uuid::nil()), due_at: NOW, tries, priority: Priority::Normal, message: None }
     }
 
     fn delivery(tries: u32) -> Delivery {
@@ -243,7 +271,12 @@ mod tests {
         assert_eq!(sent(&mut some, [SendAnswer::Taken, SendAnswer::Failed, SendAnswer::Taken]), ["E1", "E2"]);
         assert_eq!(
             some.finish(NOW),
-            Finish { delivered: vec![event(1, 0).call], notes: Vec::new(), again: Again { due_at: NOW + backoff(0), tries: 0 } }
+            Finish {
+                delivered: vec![event(1, 0).call],
+                notes: Vec::new(),
+                again: Again { due_at: NOW + backoff(0), tries: 0 },
+                not_started: Vec::new()
+            }
         );
     }
 

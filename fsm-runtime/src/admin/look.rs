@@ -114,8 +114,13 @@ impl Admin {
             search::fields_of(conn, self.engine.catalog.search_fields(machine), &[row.id]).await?.remove(&row.id).unwrap_or_default();
         let mut seen = InstanceView { fields, ..InstanceView::new(row, live, before, &self.engine.data_protection) };
         seen.read_family(conn).await?;
+        let elsewhere = seen.parent_elsewhere(conn).await?;
         let children = family::first_children(conn, &seen.row, CHILDREN).await?;
         let trace = traces::of(conn, newest_call.as_slice()).await?.into_values().next();
+        drop(reader);
+        if let Some(elsewhere) = elsewhere {
+            seen.parent = self.engine.parent_elsewhere(elsewhere.0, elsewhere.1).await;
+        }
         Ok(InstanceDetails { seen: self.shown(seen), children, inbox, full_inbox, trace, timers, entries, attempts })
     }
 

@@ -47,7 +47,7 @@ async fn list_one<M: Machine>(engine: &Engine, wanted: &PageFilter) -> Result<Pa
 }
 
 /// Merges the same page of several partitions into one. An instance that cannot be read may be on two pages.
-fn merged<M: Machine>(pages: Vec<Page<Instance<M>>>, wanted: &PageFilter) -> Page<Instance<M>> {
+pub(crate) fn merged<M: Machine>(pages: Vec<Page<Instance<M>>>, wanted: &PageFilter) -> Page<Instance<M>> {
     let mut unreadable = Vec::new();
     let mut of_partition = |page: Page<Instance<M>>| {
         unreadable.extend(page.unreadable);
