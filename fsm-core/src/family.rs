@@ -15,6 +15,13 @@ pub struct Parent {
     pub partition: Option<u32>,
 }
 
+impl Parent {
+    /// True if both are the same group of the same instance. An import may have changed the number of the partition.
+    pub fn is_in_group_of(self, other: Parent) -> bool {
+        (self.id, self.group) == (other.id, other.group)
+    }
+}
+
 /// The name of a parent in another partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParentName {

@@ -141,7 +141,8 @@ impl<'e, E: Environment> BatchCommit<'e, E> {
             RequestKind::StartChild(started) => Ok(self.decide_start_of_child(batch_snapshot, machine, &request.target, &started.0, &started.1)),
             RequestKind::CancelChild { parent, reason } => {
                 let snapshot = batch_snapshot.snapshot(&request.target);
-                if snapshot.is_new || snapshot.instance.parent != Some(*parent) || snapshot.instance.status.is_ended() {
+                let is_its_child = snapshot.instance.parent.is_some_and(|own| own.is_in_group_of(*parent));
+                if snapshot.is_new || !is_its_child || snapshot.instance.status.is_ended() {
                     return Ok(Decided::of(Ok(Reply::Operated), None));
                 }
                 let operation = Operation { act: Act::Cancel, reason: Some(reason.clone()), actor: None, request: None };

@@ -27,7 +27,8 @@ pub fn start(machine: &Machine, snapshot: &InstanceSnapshot, child: &Child, link
     if !snapshot.is_new {
         let why = "an instance with this key exists already, and this state did not start it as a child".to_owned();
         let taken = Refusal::NotAllowed { whose: whose(instance), asked: "started", why };
-        return if instance.parent == Some(link.parent) { Started::Same } else { Started::Refused(taken) };
+        let is_its_own = instance.parent.is_some_and(|parent| parent.is_in_group_of(link.parent));
+        return if is_its_own { Started::Same } else { Started::Refused(taken) };
     }
     let Some(edge) = machine.edge(None, &child.event.name).filter(|edge| edge.is_sent()) else {
         return Started::Refused(Refusal::Unfit(Unfit::new(machine, instance, &[None], &child.event.name)));

@@ -237,7 +237,7 @@ pub const TABLES: [Table; 17] = [
                 x.state, x.status, x.created_at, x.updated_at, x.parent, x.parent_group, x.machine, x.key
             from fsm_remote_children x
             where (x.parent, x.parent_group, x.machine, x.key) > ($3, $4, $5, $6)
-                and (cast($1 as text) is null or exists (select 1 from fsm_instances i where i.instance_id = x.parent and i.machine = $1))
+                and (cast($1 as text) is null or x.machine = $1 and exists (select 1 from fsm_instances i where i.instance_id = x.parent and i.machine = $1))
             order by x.parent, x.parent_group, x.machine, x.key
             limit $2",
         ),
