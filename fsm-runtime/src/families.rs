@@ -43,7 +43,8 @@ impl Engine {
         }
         let moved = moved.iter().map(|moved| &moved.instance);
         let is_here = |child: &Arc<Instance>| child.parent.is_some_and(|parent| parent.partition.is_none());
-        let ended = moved.clone().filter(|child| child.status != Status::Running && is_here(child)).filter_map(|child| Some(child.parent?.id));
+        let ended =
+            moved.clone().filter(|child| child.status != Status::Running && is_here(child)).filter_map(|child| Some(child.parent?.id));
         let cancelled = moved.filter(|parent| parent.family == Family::Cancelling).map(|parent| parent.id);
         let mut parents = ended.chain(cancelled).chain(started.iter().copied()).peekable();
         if parents.peek().is_some() {

@@ -13,7 +13,7 @@ use fsm_core::outcome::Child;
 use fsm_core::search::SearchField;
 use fsm_store::family::{self, Relative};
 use fsm_store::parent_elsewhere::ParentElsewhere;
-use fsm_store::remote_children;
+use fsm_store::remote_children::{self, Heard};
 use tokio::time::Instant;
 
 use crate::committer::request::Request;
@@ -53,9 +53,13 @@ impl Engine {
                 Ok(SendAnswer::Taken)
             }
             FamilyMessage::Report(report) => {
-                let heard = remote_children::hear(&there.store, report, waiting.sender, waiting.call).await?;
+                let heard = remote_children::hear(&there.store, report, waiting.sender, waiting.call, there.clock.now()).await?;
                 there.look_at_family_soon(report.parent);
-                Ok(heard.unawaited.map_or(SendAnswer::Taken, SendAnswer::Unawaited))
+                Ok(match heard {
+                    Heard::Recorded => SendAnswer::Taken,
+                    Heard::Unawaited(why) => SendAnswer::Unawaited(why),
+                    Heard::ComesAgain => SendAnswer::Failed,
+                })
             }
             FamilyMessage::Start(_) => Ok(SendAnswer::Taken),
         }

@@ -169,7 +169,9 @@ impl Engine {
             if let SendAnswer::Refused(refusal) = &answer {
                 match event.message {
                     None => tracing::warn!(machine, key, event = event.event.name, %refusal, "an event from another partition is rejected"),
-                    Some(_) => tracing::warn!(machine, key, %refusal, "a child cannot be started in another partition, and counts as cancelled"),
+                    Some(_) => {
+                        tracing::warn!(machine, key, %refusal, "a child cannot be started in another partition, and counts as cancelled")
+                    }
                 }
             }
             failure = sent.err().filter(|_| answer == SendAnswer::Failed);

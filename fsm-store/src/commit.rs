@@ -6,8 +6,8 @@ use fsm_core::call::Attempt;
 use fsm_core::changes::{Changes, Request, Waiting};
 use fsm_core::commit::database::{Database, Fault};
 use fsm_core::commit::rows::{
-    ChildEvent, FileVersion, InLine, KnownCall, Locked, Locks, OpenChildren, Put, RemoteChild, RemoteToCancel, RowSnapshot, SenderNote, Target,
-    ToPartition, Unsent,
+    ChildEvent, FileVersion, InLine, KnownCall, Locked, Locks, OpenChildren, Put, RemoteChild, RemoteToCancel, RowSnapshot, SenderNote,
+    Target, ToPartition, Unsent,
 };
 use fsm_core::commit::written::Written;
 #[cfg(feature = "postgres")]

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use fsm_core::commit::partition_delivery::{Again, ClaimedLine, Finish, WaitingEvent};
 use fsm_core::commit::family_message::FamilyMessage;
+use fsm_core::commit::partition_delivery::{Again, ClaimedLine, Finish, WaitingEvent};
 use fsm_core::commit::rows::{Target, ToPartition, Unsent};
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::outcome::Event;

@@ -23,9 +23,13 @@ use super::write::json::json as text_of;
 
 /// What a parent did with the report of a child.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Heard {
-    /// The parent no longer waits for the child, for this reason.
-    pub unawaited: Option<String>,
+pub enum Heard {
+    /// It is recorded, now or before.
+    Recorded,
+    /// It is recorded, and the parent no longer waits for the child, for this reason.
+    Unawaited(String),
+    /// Nothing is recorded, because the message that starts the child is being delivered, or is delivered again. The report is to come again.
+    ComesAgain,
 }
 
 /// Adds children. Returns the ids of the first calls of those that were not there.
@@ -83,36 +87,42 @@ pub(crate) async fn report(sink: &mut Sink<'_, '_>, changes: &[&&Changes]) -> Re
 }
 
 /// Records the report of this child in the partition of its parent, in one commit. A report that comes again changes nothing.
-pub async fn hear(store: &Store, report: &ChildReport, child: InstanceId, call: CallId) -> Result<Heard> {
+///
+/// Retention may delete the child after its end is recorded. So the end is recorded after the message that starts the child has left the outbox:
+/// a delivery that comes late would start the child again.
+pub async fn hear(store: &Store, report: &ChildReport, child: InstanceId, call: CallId, now: Timestamp) -> Result<Heard> {
     let mut tx = store.begin().await?;
     let mut conn = tx.conn();
-    let is_new = take(&mut conn, report, child, call).await?;
+    let started_by = take(&mut conn, report, child, call).await?;
+    if let Some(start) = started_by.filter(|_| report.status.is_ended()) {
+        conn.put(&sql::PARTITION_OUTBOX_WITHDRAW, std::iter::once(values![start.0, now.as_micros()]).collect()).await?;
+        if !conn.rows(&sql::PARTITION_OUTBOX_HAS, &values![start.0]).await?.is_empty() {
+            return tx.rollback().await.map(|()| Heard::ComesAgain);
+        }
+    }
     let parent = conn.rows(&sql::AWAITS_REMOTE_CHILD, &values![report.parent.0, report.group]).await?;
     let unawaited = match parent.first() {
         None => Some("its parent no longer exists".to_owned()),
         // The history of a child that is cancelled names the reason already.
-        Some(row) if is_new => row.get(0)?,
+        Some(row) if started_by.is_some() => row.get(0)?,
         Some(_) => None,
     };
     tx.commit().await?;
-    Ok(Heard { unawaited: unawaited.filter(|_| report.status == Status::Completed) })
+    let unawaited: Option<String> = unawaited.filter(|_| report.status == Status::Completed);
+    Ok(unawaited.map_or(Heard::Recorded, Heard::Unawaited))
 }
 
-/// Records the report of a child. The message that starts the child has no purpose after its end, and must not start another one. Returns false if the
-/// report changes nothing.
-pub(crate) async fn take(conn: &mut Conn<'_>, report: &ChildReport, child: InstanceId, call: CallId) -> Result<bool> {
+/// Records the report of a child. Returns the call that started it, or `None` if the report changes nothing.
+pub(crate) async fn take(conn: &mut Conn<'_>, report: &ChildReport, child: InstanceId, call: CallId) -> Result<Option<CallId>> {
     let ChildReport { parent, group, machine, key, number, state, status, at } = report;
     let (machine, key, at) = (machine.as_str(), key.as_str(), at.as_micros());
     let values = values![parent.0, *group, machine, key, *number, state.as_deref(), status.as_str(), at];
     let rows = conn.rows(&sql::REMOTE_CHILD_REPORT, &values).await?;
-    let Some(row) = rows.first() else { return Ok(false) };
+    let Some(row) = rows.first() else { return Ok(None) };
     let payload = json!({ "key": key, "state": state, "status": status, "at": report.at }).to_string().into_bytes();
     let event = values![parent.0, *group, machine, key, child.0, call.0, status.is_ended(), payload.as_slice(), at];
     conn.put(&sql::REMOTE_CHILD_EVENT, std::iter::once(event).collect()).await?;
-    if status.is_ended() {
-        conn.put(&sql::PARTITION_OUTBOX_TAKE, std::iter::once(values![row.call_id(0)?.0]).collect()).await?;
-    }
-    Ok(true)
+    row.call_id(0).map(Some)
 }
 
 /// The partitions in which the parent has children.

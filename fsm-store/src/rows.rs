@@ -22,8 +22,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 
-use super::parent_elsewhere::ParentElsewhere;
 use super::error::{Result, StoreError};
+use super::parent_elsewhere::ParentElsewhere;
 #[cfg(feature = "sqlite")]
 use super::sqlite::thread::Answer;
 use cell::Cell;

@@ -61,11 +61,11 @@ mod pages;
 #[cfg(feature = "postgres")]
 mod partition_move;
 mod partition_outbox;
-mod remote_children;
 mod partitions;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod prune;
+mod remote_children;
 mod schedules;
 mod search;
 mod session_log;
@@ -103,11 +103,11 @@ pub(super) use pages::*;
 #[cfg(feature = "postgres")]
 pub(super) use partition_move::*;
 pub(super) use partition_outbox::*;
-pub(super) use remote_children::*;
 pub(super) use partitions::*;
 #[cfg(feature = "postgres")]
 pub(super) use postgres::*;
 pub(super) use prune::*;
+pub(super) use remote_children::*;
 pub(super) use schedules::*;
 pub(super) use search::*;
 pub(super) use session_log::*;

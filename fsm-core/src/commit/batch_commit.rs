@@ -138,7 +138,9 @@ impl<'e, E: Environment> BatchCommit<'e, E> {
                 let changes = fire(machine, snapshot, Timer::clone(due), self.moment(slot.is_some()))?;
                 Ok(Decided { slot, ..Decided::of(Ok(Reply::Fired), Some(changes)) })
             }
-            RequestKind::StartChild(started) => Ok(self.decide_start_of_child(batch_snapshot, machine, &request.target, &started.0, &started.1)),
+            RequestKind::StartChild(started) => {
+                Ok(self.decide_start_of_child(batch_snapshot, machine, &request.target, &started.0, &started.1))
+            }
             RequestKind::CancelChild { parent, reason } => {
                 let snapshot = batch_snapshot.snapshot(&request.target);
                 let is_its_child = snapshot.instance.parent.is_some_and(|own| own.is_in_group_of(*parent));
@@ -323,7 +325,8 @@ impl<E: Environment> BatchCommit<'_, E> {
 /// Sets the consequence of an attempt that did not succeed, and the earliest time at which something of the `changes` comes due.
 fn note_what_follows<E: Environment>(commit_outcome: &mut CommitOutcome<E>, changes: &Changes) {
     commit_outcome.after = After::of(changes);
-    commit_outcome.has_event_elsewhere |= changes.concerns_parent() && changes.instance.parent.is_some_and(|parent| parent.partition.is_some());
+    commit_outcome.has_event_elsewhere |=
+        changes.concerns_parent() && changes.instance.parent.is_some_and(|parent| parent.partition.is_some());
     for change in &changes.timers {
         if let TimerChange::Set(timer) = change {
             commit_outcome.due_at = earlier(commit_outcome.due_at, Some(timer.due_at));

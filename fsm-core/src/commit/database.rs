@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use super::rows::{
-    ChildEvent, FileVersion, InLine, KnownCall, Locked, Locks, OpenChildren, Put, RemoteChild, RemoteToCancel, RowSnapshot, SenderNote, Target,
-    ToPartition, Unsent,
+    ChildEvent, FileVersion, InLine, KnownCall, Locked, Locks, OpenChildren, Put, RemoteChild, RemoteToCancel, RowSnapshot, SenderNote,
+    Target, ToPartition, Unsent,
 };
 use super::written::Written;
 use crate::call::Attempt;

@@ -101,7 +101,7 @@ struct World {
     broken: Option<Promise>,
 }
 
-fn machine(name: &str, verbs: &[(&str, &str)], edges: Vec<Edge>, end: &str) -> Machine {
+pub(crate) fn machine(name: &str, verbs: &[(&str, &str)], edges: Vec<Edge>, end: &str) -> Machine {
     let verb =
         |(name, event): &(&str, &str)| Verb { name: (*name).into(), event: (*event).into(), timeout: None, retry: None, limit: None };
     Machine {

@@ -6,6 +6,7 @@ mod families;
 mod limits;
 mod limits_by_value;
 mod priorities;
+mod remote_families;
 #[allow(dead_code, reason = "the simulation uses all of it")]
 #[path = "../simulation/random.rs"]
 mod random;

@@ -9,8 +9,8 @@ use fsm_core::changes::{Changes, Note, NoteKind, Request as Dedup, Waiting};
 use fsm_core::commit::database::Database;
 use fsm_core::commit::request::RequestKind;
 use fsm_core::commit::rows::{
-    ChildEvent, FileVersion, InLine, KnownCall, Locked, Locks, OpenChildren, Put, RemoteChild, RemoteToCancel, RowSnapshot, RowVersion, SenderNote, Target, ToPartition,
-    Unsent,
+    ChildEvent, FileVersion, InLine, KnownCall, Locked, Locks, OpenChildren, Put, RemoteChild, RemoteToCancel, RowSnapshot, RowVersion,
+    SenderNote, Target, ToPartition, Unsent,
 };
 use fsm_core::commit::written::Written;
 use fsm_core::decide::inbox::Inbox;

@@ -153,6 +153,26 @@ pub const PARTITION_OUTBOX_TAKE: Many = many(
     where call_id in (select w.call_id from w)",
 );
 
+/// Deletes rows of calls that nobody delivers at `now`. Uses the index by call.
+pub const PARTITION_OUTBOX_WITHDRAW: Many = Many {
+    columns: "call_id uuid, now bigint",
+    sqlite: "
+    delete from fsm_partition_outbox
+    where exists (select 1 from w where w.call_id = fsm_partition_outbox.call_id and fsm_partition_outbox.due_at <= w.now)",
+    postgres: "
+    delete from fsm_partition_outbox as o
+    using w
+    where o.call_id = w.call_id and o.due_at <= w.now",
+};
+
+/// One row if the outbox has call `$1`. Uses the index by call.
+pub const PARTITION_OUTBOX_HAS: Sql = same(
+    "
+    select o.call_id
+    from fsm_partition_outbox o
+    where o.call_id = $1",
+);
+
 /// Deletes delayed events whose delivery has not begun, and returns them. Uses the index by call.
 pub const PARTITION_OUTBOX_UNSEND: Many = many(
     "call_id uuid",

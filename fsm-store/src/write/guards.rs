@@ -14,8 +14,8 @@ use super::follow::{OPEN, joined, moved_columns, open_columns};
 use super::json::{json, policy_text};
 use crate::conn::Conn;
 use crate::encrypted::fit_text;
-use crate::parent_elsewhere::ParentElsewhere;
 use crate::error::Result;
+use crate::parent_elsewhere::ParentElsewhere;
 use crate::sql;
 use crate::values::{Batch, Value, values};
 

@@ -47,7 +47,8 @@ impl<E: Environment> BatchCommit<'_, E> {
             commit_outcomes[*place].has_event_elsewhere = true;
         }
         let put = |(partition, sender, outgoing, message)| ToPartition { partition, sender, outgoing, message: Some(message) };
-        let rows: Vec<_> = messages.iter().map(|(partition, sender, outgoing, message)| put((*partition, *sender, outgoing, message))).collect();
+        let rows: Vec<_> =
+            messages.iter().map(|(partition, sender, outgoing, message)| put((*partition, *sender, outgoing, message))).collect();
         db.put_in_partition_outbox(&rows, self.now).await?;
         db.put_traces(&traces).await
     }
