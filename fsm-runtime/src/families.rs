@@ -169,7 +169,7 @@ impl Engine {
         if children.is_empty() {
             let changed = self.inform_parent(row).await;
             if changed && self.partition.is_some() {
-                // Children in other partitions are cancelled by messages, some in each commit.
+                // Children in other partitions are cancelled by notices, some in each commit.
                 self.families.add([row.instance]);
             }
             return Ok(usize::from(changed));

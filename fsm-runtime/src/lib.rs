@@ -30,7 +30,7 @@ pub mod error;
 mod failing;
 pub mod failure;
 mod families;
-mod family_messages;
+mod family_notices;
 mod finder;
 mod guard;
 pub mod handle;

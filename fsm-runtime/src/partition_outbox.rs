@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::pin::pin;
 use std::sync::Arc;
 
-use fsm_core::commit::family_message::FamilyMessage;
+use fsm_core::commit::family_notice::FamilyNotice;
 use fsm_core::commit::instance_key::InstanceKey;
 use fsm_core::commit::partition_delivery::{ClaimedLine, Delivery, LONGEST_CLAIM, SendAnswer, WaitingEvent, claim_until};
 use fsm_core::commit::request::RequestKind;
@@ -167,7 +167,7 @@ impl Engine {
                 },
             };
             if let SendAnswer::Refused(refusal) = &answer {
-                match event.message {
+                match event.notice {
                     None => tracing::warn!(machine, key, event = event.event.name, %refusal, "an event from another partition is rejected"),
                     Some(_) => {
                         tracing::warn!(machine, key, %refusal, "a child cannot be started in another partition, and counts as cancelled")
@@ -204,15 +204,15 @@ impl Engine {
     /// Sends one event to the engine of the receiver's partition. No commit of it begins after `ends`.
     async fn send_to_partition(&self, line: &ClaimedLine, waiting: &WaitingEvent, ends: Instant) -> Result<SendAnswer, Error> {
         let Some(there) = self.of_key(&line.key) else { return Err(Error::stopping()) };
-        if let Some(message @ (FamilyMessage::Cancel { .. } | FamilyMessage::Report(_))) = &waiting.message {
+        if let Some(notice @ (FamilyNotice::Cancel { .. } | FamilyNotice::Report(_))) = &waiting.notice {
             // In a box, because most rows are events.
-            return Box::pin(self.send_message(&there, line, waiting, message, ends)).await;
+            return Box::pin(self.send_notice(&there, line, waiting, notice, ends)).await;
         }
         let trace = self.trace_of_waiting(waiting.call).await?;
         let search = search_of_first(&there, line, waiting)?;
         let target = InstanceKey::new(&line.machine, &line.key);
-        let kind = match &waiting.message {
-            Some(FamilyMessage::Start(start)) => self.start_of(line, waiting, start, search)?,
+        let kind = match &waiting.notice {
+            Some(FamilyNotice::Start(start)) => self.start_of(line, waiting, start, search)?,
             _ => RequestKind::Send(Send { search, ..waiting.send(there.limits.inbox) }),
         };
         there.request_until(ends, |reply| Request::new(target, kind, Some(reply)).traced(trace)).await.map(|_| SendAnswer::Taken)

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use fsm_core::commit::family_message::FamilyMessage;
+use fsm_core::commit::family_notice::FamilyNotice;
 use fsm_core::commit::partition_delivery::{Again, ClaimedLine, Finish, WaitingEvent};
 use fsm_core::commit::rows::{Target, ToPartition, Unsent};
 use fsm_core::ids::{CallId, InstanceId};
@@ -37,8 +37,8 @@ pub struct Backlog {
 
 /// Adds the events, in this order.
 pub async fn put(conn: &mut Conn<'_>, events: &[ToPartition<'_>], now: Timestamp) -> Result<()> {
-    let messages = events.iter().map(|event| json(event.message)).collect::<Result<Vec<_>>>()?;
-    let rows = events.iter().zip(&messages).enumerate().map(|(place, (ToPartition { partition, sender, outgoing, .. }, message))| {
+    let notices = events.iter().map(|event| json(event.notice)).collect::<Result<Vec<_>>>()?;
+    let rows = events.iter().zip(&notices).enumerate().map(|(place, (ToPartition { partition, sender, outgoing, .. }, notice))| {
         values![
             place as i64,
             i64::from(*partition),
@@ -52,7 +52,7 @@ pub async fn put(conn: &mut Conn<'_>, events: &[ToPartition<'_>], now: Timestamp
             outgoing.deliver_at.map(Timestamp::as_micros),
             outgoing.deliver_at.unwrap_or(now).as_micros(),
             outgoing.priority.number(),
-            message.as_deref(),
+            notice.as_deref(),
         ]
     });
     conn.put(&sql::PARTITION_OUTBOX_PUT, rows.collect()).await
@@ -174,11 +174,11 @@ fn waiting(row: &Row) -> Result<WaitingEvent> {
         due_at: row.time(5)?,
         tries: u32::try_from(row.get::<i64>(6)?).unwrap_or(u32::MAX),
         priority: row.priority(7)?,
-        message: message(row.get(8)?)?,
+        notice: notice(row.get(8)?)?,
     })
 }
 
-fn message(text: Option<String>) -> Result<Option<FamilyMessage>> {
+fn notice(text: Option<String>) -> Result<Option<FamilyNotice>> {
     let read = text.map(|text| serde_json::from_str(&text)).transpose();
-    read.map_err(|error| StoreError::Corrupt { what: format!("a message between a parent and a child cannot be read: {error}") })
+    read.map_err(|error| StoreError::Corrupt { what: format!("a notice between a parent and a child cannot be read: {error}") })
 }

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use fsm_core::changes::Changes;
-use fsm_core::commit::family_message::{ChildReport, FamilyMessage};
+use fsm_core::commit::family_notice::{ChildReport, FamilyNotice};
 use fsm_core::commit::rows::{RemoteChild, RemoteToCancel};
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::instance::Status;
@@ -28,7 +28,7 @@ pub enum Heard {
     Recorded,
     /// It is recorded, and the parent no longer waits for the child, for this reason.
     Unawaited(String),
-    /// Nothing is recorded, because the message that starts the child is being delivered, or is delivered again. The report is to come again.
+    /// Nothing is recorded, because the notice that starts the child is being delivered, or is delivered again. The report is to come again.
     ComesAgain,
 }
 
@@ -63,10 +63,10 @@ pub async fn to_cancel(conn: &mut Conn<'_>, parent: InstanceId, limit: u32) -> R
 
 /// Writes reports of these children to their parents in other partitions.
 pub(crate) async fn report(sink: &mut Sink<'_, '_>, changes: &[&&Changes]) -> Result<()> {
-    let mut messages = Vec::with_capacity(changes.len());
+    let mut notices = Vec::with_capacity(changes.len());
     for Changes { instance, .. } in changes {
         let Some(parent) = instance.parent else { continue };
-        let message = FamilyMessage::Report(ChildReport {
+        let notice = FamilyNotice::Report(ChildReport {
             parent: parent.id,
             group: parent.group,
             machine: instance.machine.clone(),
@@ -76,19 +76,19 @@ pub(crate) async fn report(sink: &mut Sink<'_, '_>, changes: &[&&Changes]) -> Re
             status: instance.status,
             at: instance.updated_at,
         });
-        messages.push((instance, text_of(Some(&message))?));
+        notices.push((instance, text_of(Some(&notice))?));
     }
-    let rows = messages.iter().map(|(instance, message)| {
+    let rows = notices.iter().map(|(instance, notice)| {
         let is_end = instance.status.is_ended();
         let (event, at) = (if is_end { "ChildEnded" } else { "ChildFailed" }, instance.updated_at.as_micros());
-        values![instance.id.0, Uuid::now_v7(), event, &[][..], is_end, at, message.as_deref()]
+        values![instance.id.0, Uuid::now_v7(), event, &[][..], is_end, at, notice.as_deref()]
     });
     sink.put(&sql::REPORT_TO_PARENT, rows.collect()).await
 }
 
 /// Records the report of this child in the partition of its parent, in one commit. A report that comes again changes nothing.
 ///
-/// Retention may delete the child after its end is recorded. So the end is recorded after the message that starts the child has left the outbox:
+/// Retention may delete the child after its end is recorded. So the end is recorded after the notice that starts the child has left the outbox:
 /// a delivery that comes late would start the child again.
 pub async fn hear(store: &Store, report: &ChildReport, child: InstanceId, call: CallId, now: Timestamp) -> Result<Heard> {
     let mut tx = store.begin().await?;

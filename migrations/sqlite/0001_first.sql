@@ -196,7 +196,7 @@ create index fsm_outbox_due
     on fsm_outbox (machine, due_at)
     where due_at is not null;
 
--- Events that verbs sent to instances of other partitions, and the messages between parents and children in different partitions, in the order of
+-- Events that verbs sent to instances of other partitions, and the notices between parents and children in different partitions, in the order of
 -- the numbers. Each has the time of its next delivery.
 create table fsm_partition_outbox (
     outbox_id integer not null primary key,
@@ -212,7 +212,7 @@ create table fsm_partition_outbox (
     due_at integer not null,
     tries integer not null,
     priority integer,
-    message text
+    notice text
 ) strict;
 
 create unique index fsm_partition_outbox_call
@@ -226,7 +226,7 @@ create index fsm_partition_outbox_due
 
 create index fsm_partition_outbox_sender
     on fsm_partition_outbox (sender)
-    where message is not null;
+    where notice is not null;
 
 -- The children that belong to other partitions than their parents: what the parent's partition knows of them. `told` is the number of the last report.
 create table fsm_remote_children (

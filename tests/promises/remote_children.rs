@@ -1,5 +1,5 @@
 //! On a database with partitions, a verb starts children that belong to other partitions than their parent. They are children like others; their
-//! start, their end and their cancellation are messages between the partitions.
+//! start, their end and their cancellation are notices between the partitions.
 
 use std::time::Duration;
 
@@ -114,7 +114,7 @@ async fn a_crash_at_any_point_starts_each_child_once_and_counts_its_end_once() {
             bed.run_until_idle().await;
         });
         let died = died.await;
-        // The attempts of the dead process are lost when its lease ends, and so does its claim of the messages.
+        // The attempts of the dead process are lost when its lease ends, and so does its claim of the notices.
         bed.advance(Duration::from_secs(120)).await;
         if orders.get(&order).await.unwrap().is_some() {
             // A lost attempt is in error, because the verbs are not retried.
@@ -129,7 +129,7 @@ async fn a_crash_at_any_point_starts_each_child_once_and_counts_its_end_once() {
                 for child in &children {
                     let there = parcels.get(child).await.unwrap().unwrap_or_else(|| panic!("{child} is lost: {crash} statements"));
                     match there.status {
-                        Status::Error => drop(parcels.retry(child).await.unwrap()),
+                        Status::Error => parcels.retry(child).await.unwrap(),
                         Status::Running => drop(parcels.send(child, Deliver).await.unwrap()),
                         _ => {}
                     }

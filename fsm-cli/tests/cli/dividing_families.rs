@@ -17,12 +17,21 @@ struct Hire {
     workers: Vec<String>,
 }
 #[derive(Debug, Clone, Serialize, Deserialize)]
+struct Add {
+    workers: Vec<String>,
+}
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Begin;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Leave;
 
 #[verb]
 async fn hired(ctx: &mut Ctx<'_>, event: Hire) -> Result {
+    ctx.start_children::<Worker>(event.workers.iter().map(|key| (key, Begin)))?;
+    Ok(())
+}
+#[verb]
+async fn added(ctx: &mut Ctx<'_>, event: Add) -> Result {
     ctx.start_children::<Worker>(event.workers.iter().map(|key| (key, Begin)))?;
     Ok(())
 }
@@ -44,8 +53,9 @@ fsm! {
     machine Crew = "crew" {
         keeps Counts;
         start hired;
-        hired stays on hired;
+        hired stays on added;
         hired -> alone;
+        end alone;
     }
 }
 fsm! {
@@ -89,7 +99,7 @@ async fn children_in_other_partitions_are_children_of_the_same_parent_after_an_i
     healthy(&target).await;
     let crews = target.machine::<Crew>();
     // The same children, wherever they are now.
-    crews.send("c-1", Hire { workers: elsewhere.clone() }).await.unwrap();
+    crews.send("c-1", Add { workers: elsewhere.clone() }).await.unwrap();
     target.run_until_idle().await;
     let counted = crews.get("c-1").await.unwrap().unwrap();
     assert_eq!((counted.status, counted.children.iter().map(|count| count.count).sum::<u64>()), (Status::Running, elsewhere.len() as u64));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::family_message::FamilyMessage;
+use super::family_notice::FamilyNotice;
 use crate::call::Attempt;
 use crate::changes::NoteKind;
 use crate::family::Parent;
@@ -147,8 +147,8 @@ pub struct ToPartition<'a> {
     pub sender: InstanceId,
     /// The event and its receiver.
     pub outgoing: &'a Outgoing,
-    /// The message, if the row is one between a parent and a child.
-    pub message: Option<&'a FamilyMessage>,
+    /// The notice, if the row is one between a parent and a child.
+    pub notice: Option<&'a FamilyNotice>,
 }
 
 /// An event in the outbox.

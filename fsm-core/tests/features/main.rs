@@ -6,10 +6,10 @@ mod families;
 mod limits;
 mod limits_by_value;
 mod priorities;
-mod remote_families;
 #[allow(dead_code, reason = "the simulation uses all of it")]
 #[path = "../simulation/random.rs"]
 mod random;
+mod remote_families;
 mod schedules;
 
 /// Returns each promise that `broken` reports for any of `seeds` seeds, once.

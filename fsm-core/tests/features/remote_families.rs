@@ -1,4 +1,4 @@
-//! A parent and its children in two partitions: messages start, report and cancel them, processes die, and answers are lost, one transaction at a time,
+//! A parent and its children in two partitions: notices start, report and cancel them, processes die, and answers are lost, one transaction at a time,
 //! with the decisions and the delivery of the engine. Nothing that is done as the engine does it breaks a promise. Each mistake that an engine could
 //! make breaks one.
 
@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use fsm_core::changes::Changes;
-use fsm_core::commit::family_message::{ChildReport, ChildStart, FamilyMessage};
+use fsm_core::commit::family_notice::{ChildReport, ChildStart, FamilyNotice};
 use fsm_core::commit::partition_delivery::{ClaimedLine, Delivery, SendAnswer, WaitingEvent, claim_until};
 use fsm_core::decide::complete::complete;
 use fsm_core::decide::family::{Started, all_cancelled, all_ended, start};
@@ -36,7 +36,7 @@ const CHILDREN: [&str; 3] = ["parcel-1", "parcel-2", "parcel-3"];
 /// The partitions of the parent and of the children.
 const OF_PARENT: usize = 0;
 const OF_CHILDREN: usize = 1;
-/// The longest wait for the answer to a message.
+/// The longest wait for the answer to a notice.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The engine, or one with a mistake.
@@ -47,13 +47,13 @@ enum Engine {
     ReportsAfterTheCommit,
     /// Takes each report that arrives, also one that comes again.
     HasNoReportNumbers,
-    /// Keeps the message that starts a child after the end of the child.
+    /// Keeps the notice that starts a child after the end of the child.
     KeepsTheStart,
-    /// Takes the end of a child while another process delivers the message that starts it.
+    /// Takes the end of a child while another process delivers the notice that starts it.
     TakesAnEndDuringTheStart,
     /// Cancels whatever has the key of the child.
     CancelsAnyInstance,
-    /// Cancels the children that are there, and sends no message.
+    /// Cancels the children that are there, and sends no notice.
     CancelsWithoutTheLine,
     /// Notes no refusal in the row of the child.
     ForgetsRefusals,
@@ -182,11 +182,11 @@ impl World {
         self.rows[partition].insert(key, row);
     }
 
-    fn row(&mut self, receiver: &str, sender: InstanceId, call: CallId, event: &str, message: FamilyMessage) -> Row {
+    fn row(&mut self, receiver: &str, sender: InstanceId, call: CallId, event: &str, notice: FamilyNotice) -> Row {
         self.ids += 1;
         let (number, event) = (self.ids as i64, Event { name: event.to_owned(), payload: Vec::new() });
-        let (priority, message, due_at) = (Priority::Normal, Some(message), self.now);
-        Row { receiver: receiver.to_owned(), waiting: WaitingEvent { number, call, event, sender, due_at, tries: 0, priority, message } }
+        let (priority, notice, due_at) = (Priority::Normal, Some(notice), self.now);
+        Row { receiver: receiver.to_owned(), waiting: WaitingEvent { number, call, event, sender, due_at, tries: 0, priority, notice } }
     }
 
     fn report(&mut self, child: &Instance) -> Row {
@@ -202,7 +202,7 @@ impl World {
             at: self.now,
         };
         let call = self.moment().fresh;
-        self.row(PARENT, child.id, call, "ChildEnded", FamilyMessage::Report(report))
+        self.row(PARENT, child.id, call, "ChildEnded", FamilyNotice::Report(report))
     }
 
     /// One transaction of one process, or an accident.
@@ -255,11 +255,15 @@ impl World {
         true
     }
 
-    /// The parent's verb succeeds. The rows of its children and the messages that start them are written in the same transaction.
+    /// The parent's verb succeeds. The rows of its children and the notices that start them are written in the same transaction.
     fn finish_parent(&mut self, p: usize) {
         let is_first = self.remote.is_empty();
-        let asked = CHILDREN.into_iter().filter_map(|key| (is_first && self.draw(3) > 0).then(|| (key, self.moment().fresh)));
-        let asked: Vec<_> = asked.collect();
+        let mut asked = Vec::new();
+        for key in CHILDREN {
+            if is_first && self.draw(3) > 0 {
+                asked.push((key, self.moment().fresh));
+            }
+        }
         let child = |(key, call): &(&str, CallId)| Child {
             id: *call,
             machine: "parcel".into(),
@@ -280,7 +284,7 @@ impl World {
             self.remote.insert(key, RemoteChild { group, call, told: -1, has_ended: false, cancel_sent: false });
             let start =
                 ChildStart { group, parent_machine: "order".into(), parent_key: PARENT.into(), is_detached: false, failure_event: None };
-            let row = self.row(key, parent.id, call, "Pack", FamilyMessage::Start(start));
+            let row = self.row(key, parent.id, call, "Pack", FamilyNotice::Start(start));
             self.outboxes[OF_PARENT].push(row);
         }
     }
@@ -332,8 +336,8 @@ impl World {
                 self.cancel(p, key, Parent { id: parent.id, group: *group, partition: Some(0) });
                 continue;
             }
-            let (call, message) = (self.moment().fresh, FamilyMessage::Cancel { group: *group, reason: String::new() });
-            let row = self.row(key, parent.id, call, "Cancel", message);
+            let (call, notice) = (self.moment().fresh, FamilyNotice::Cancel { group: *group, reason: String::new() });
+            let row = self.row(key, parent.id, call, "Cancel", notice);
             self.outboxes[OF_PARENT].push(row);
         }
         !sent.is_empty()
@@ -358,7 +362,7 @@ impl World {
     }
 }
 
-/// The delivery of the messages.
+/// The delivery of the notices.
 impl World {
     fn claim(&mut self, p: usize) {
         let from = self.draw(2) as usize;
@@ -394,12 +398,12 @@ impl World {
         self.processes[p].delivery = Some((from, delivery, begun));
     }
 
-    /// A message takes effect in the partition of its receiver.
+    /// A notice takes effect in the partition of its receiver.
     fn arrives(&mut self, p: usize, key: &str, waiting: &WaitingEvent) -> SendAnswer {
-        match waiting.message.as_ref().expect("all of them are messages") {
-            FamilyMessage::Start(message) => {
+        match waiting.notice.as_ref().expect("all of them are notices") {
+            FamilyNotice::Start(notice) => {
                 let first = (waiting.call, waiting.event.clone(), waiting.priority);
-                let (child, link) = message.child(key, "parcel", first, (waiting.sender, 0));
+                let (child, link) = notice.child(key, "parcel", first, (waiting.sender, 0));
                 let (snapshot, moment) = (self.snapshot(OF_CHILDREN, key), self.moment());
                 match start(&self.machines[OF_CHILDREN], &snapshot, &child, link, moment) {
                     Started::New(changes) => {
@@ -413,17 +417,21 @@ impl World {
                     Started::Refused(refusal) => SendAnswer::from(&refusal),
                 }
             }
-            FamilyMessage::Cancel { group, .. } => {
+            FamilyNotice::Cancel { group, .. } => {
                 self.cancel(p, key, Parent { id: waiting.sender, group: *group, partition: Some(0) });
                 SendAnswer::Taken
             }
-            FamilyMessage::Report(report) => {
-                if self.take(report) { SendAnswer::Taken } else { SendAnswer::Failed }
+            FamilyNotice::Report(report) => {
+                if self.take(report) {
+                    SendAnswer::Taken
+                } else {
+                    SendAnswer::Failed
+                }
             }
         }
     }
 
-    /// `remote_children::hear`. Returns false if the report is to come again, because the message that starts the child is being delivered.
+    /// `remote_children::hear`. Returns false if the report is to come again, because the notice that starts the child is being delivered.
     fn take(&mut self, report: &ChildReport) -> bool {
         let has_numbers = self.engine != Engine::HasNoReportNumbers;
         let Some(child) = self.remote.get_mut(&*report.key) else { return true };

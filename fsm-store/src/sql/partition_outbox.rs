@@ -5,16 +5,16 @@ use super::statement::{Many, Sql, many, same};
 /// Adds events, in the order of `place`.
 pub const PARTITION_OUTBOX_PUT: Many = Many {
     columns: "place bigint, partition bigint, sender uuid, machine text, key text, call_id uuid, event text, payload bytea, created_at bigint, \
-              deliver_at bigint, due_at bigint, priority bigint, message text",
+              deliver_at bigint, due_at bigint, priority bigint, notice text",
     sqlite: "
         insert into fsm_partition_outbox
-            (partition, sender, machine, key, call_id, event, payload, created_at, deliver_at, due_at, tries, priority, message)
-        select w.partition, w.sender, w.machine, w.key, w.call_id, w.event, w.payload, w.created_at, w.deliver_at, w.due_at, 0, w.priority, w.message
+            (partition, sender, machine, key, call_id, event, payload, created_at, deliver_at, due_at, tries, priority, notice)
+        select w.partition, w.sender, w.machine, w.key, w.call_id, w.event, w.payload, w.created_at, w.deliver_at, w.due_at, 0, w.priority, w.notice
         from w",
     postgres: "
         insert into fsm_partition_outbox
-            (partition, sender, machine, key, call_id, event, payload, created_at, deliver_at, due_at, tries, priority, message)
-        select w.partition, w.sender, w.machine, w.key, w.call_id, w.event, w.payload, w.created_at, w.deliver_at, w.due_at, 0, w.priority, w.message
+            (partition, sender, machine, key, call_id, event, payload, created_at, deliver_at, due_at, tries, priority, notice)
+        select w.partition, w.sender, w.machine, w.key, w.call_id, w.event, w.payload, w.created_at, w.deliver_at, w.due_at, 0, w.priority, w.notice
         from w
         order by w.place",
 };
@@ -113,7 +113,7 @@ pub const PARTITION_OUTBOX_DUE: Sql = of_machines!(due);
 /// lines.
 pub const PARTITION_OUTBOX_LINE: Sql = same(
     "
-    select o.outbox_id, o.call_id, o.event, o.payload, o.sender, o.due_at, o.tries, o.priority, o.message
+    select o.outbox_id, o.call_id, o.event, o.payload, o.sender, o.due_at, o.tries, o.priority, o.notice
     from fsm_partition_outbox o
     where o.machine = $1 and o.key = $2 and (o.deliver_at is null or o.deliver_at <= $3)
     order by o.outbox_id

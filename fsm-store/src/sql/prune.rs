@@ -8,7 +8,7 @@ macro_rules! no_family {
     () => {
         "i.family is distinct from 'cancelling' and (
                 i.parent_elsewhere is null
-                or not exists (select 1 from fsm_partition_outbox o where o.sender = i.instance_id and o.message is not null)
+                or not exists (select 1 from fsm_partition_outbox o where o.sender = i.instance_id and o.notice is not null)
             ) and (
                 i.parent is null
                 or not exists (select 1 from fsm_instances p where p.instance_id = i.parent and p.status in ('running', 'error'))

@@ -89,14 +89,14 @@ macro_rules! report {
     ($partition:literal, $machine:literal, $key:literal) => {
         concat!(
             "
-        insert into fsm_partition_outbox (partition, sender, machine, key, call_id, event, payload, created_at, due_at, tries, message)
+        insert into fsm_partition_outbox (partition, sender, machine, key, call_id, event, payload, created_at, due_at, tries, notice)
         select ",
             $partition,
             ", c.instance_id, ",
             $machine,
             ", ",
             $key,
-            ", w.call_id, w.event, w.payload, w.created_at, w.created_at, 0, w.message
+            ", w.call_id, w.event, w.payload, w.created_at, w.created_at, 0, w.notice
         from w
         join fsm_instances c on c.instance_id = w.instance_id
         where c.parent_elsewhere is not null and (w.is_end or c.failure_event is not null)"
@@ -107,7 +107,7 @@ macro_rules! report {
 /// Adds the reports of children to the outbox, for their parents in other partitions. An error is reported if the parent's machine had an event for it
 /// when it started the child. Uses the primary key.
 pub const REPORT_TO_PARENT: Many = Many {
-    columns: "instance_id uuid, call_id uuid, event text, payload bytea, is_end boolean, created_at bigint, message text",
+    columns: "instance_id uuid, call_id uuid, event text, payload bytea, is_end boolean, created_at bigint, notice text",
     sqlite: report!(
         "json_extract(c.parent_elsewhere, '$.partition')",
         "json_extract(c.parent_elsewhere, '$.machine')",

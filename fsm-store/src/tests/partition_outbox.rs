@@ -32,7 +32,7 @@ fn outgoing(machine: &str, key: &str, deliver_at: Option<Timestamp>) -> Outgoing
 /// Adds the events for partition 1 at this time, and returns their calls.
 async fn put(store: &Store, events: &[Outgoing], now: Timestamp) -> Vec<CallId> {
     let sender = InstanceId(Uuid::now_v7());
-    let rows: Vec<_> = events.iter().map(|outgoing| ToPartition { partition: 1, sender, outgoing, message: None }).collect();
+    let rows: Vec<_> = events.iter().map(|outgoing| ToPartition { partition: 1, sender, outgoing, notice: None }).collect();
     let mut tx = store.begin().await.unwrap();
     partition_outbox::put(&mut tx.conn(), &rows, now).await.unwrap();
     tx.commit().await.unwrap();

@@ -13,7 +13,7 @@ pub(super) fn is_started_elsewhere(table: usize, row: &[Field]) -> bool {
 }
 
 /// Sets the number of the parent's partition, of this many, in the row of a child that was started in another one. The two may be in one partition
-/// from now on; they are connected by messages nevertheless.
+/// from now on; they are connected by notices nevertheless.
 pub(super) fn set_partition_of_parent(table: usize, row: &mut [Field], partitions: u32) -> Result<(), Error> {
     let Some(text) = text_of(table, row, "parent_elsewhere") else { return Ok(()) };
     let parent: ParentElsewhere = serde_json::from_str(text)

@@ -1,8 +1,8 @@
-//! The delivery of the messages between parents and children in different partitions.
+//! The delivery of the notices between parents and children in different partitions.
 
 use std::time::Duration;
 
-use fsm_core::commit::family_message::{ChildStart, FamilyMessage};
+use fsm_core::commit::family_notice::{ChildStart, FamilyNotice};
 use fsm_core::commit::instance_key::InstanceKey;
 use fsm_core::commit::partition_delivery::{ClaimedLine, SendAnswer, WaitingEvent};
 use fsm_core::commit::request::RequestKind;
@@ -35,24 +35,24 @@ impl Engine {
         Ok(RequestKind::StartChild(Box::new((Child { search, ..child }, link))))
     }
 
-    /// Sends a message about a child to the partition of its receiver. No commit of a cancellation begins after `ends`.
-    pub(crate) async fn send_message(
+    /// Sends a notice about a child to the partition of its receiver. No commit of a cancellation begins after `ends`.
+    pub(crate) async fn send_notice(
         &self,
         there: &Engine,
         line: &ClaimedLine,
         waiting: &WaitingEvent,
-        message: &FamilyMessage,
+        notice: &FamilyNotice,
         ends: Instant,
     ) -> Result<SendAnswer, Error> {
-        match message {
-            FamilyMessage::Cancel { group, reason } => {
+        match notice {
+            FamilyNotice::Cancel { group, reason } => {
                 let parent = Parent { id: waiting.sender, group: *group, partition: self.partition.map(|here| here.number()) };
                 let kind = RequestKind::CancelChild { parent, reason: reason.clone() };
                 let target = InstanceKey::new(&line.machine, &line.key);
                 there.request_until(ends, |reply| Request::new(target, kind, Some(reply))).await?;
                 Ok(SendAnswer::Taken)
             }
-            FamilyMessage::Report(report) => {
+            FamilyNotice::Report(report) => {
                 let heard = remote_children::hear(&there.store, report, waiting.sender, waiting.call, there.clock.now()).await?;
                 there.look_at_family_soon(report.parent);
                 Ok(match heard {
@@ -61,7 +61,7 @@ impl Engine {
                     Heard::ComesAgain => SendAnswer::Failed,
                 })
             }
-            FamilyMessage::Start(_) => Ok(SendAnswer::Taken),
+            FamilyNotice::Start(_) => Ok(SendAnswer::Taken),
         }
     }
 

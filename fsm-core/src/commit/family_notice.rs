@@ -1,4 +1,4 @@
-//! The messages between a parent and a child in different partitions. They are rows of the outbox of the sender's partition, in one line with the
+//! The notices between a parent and a child in different partitions. They are rows of the outbox of the sender's partition, in one line with the
 //! events for the same receiver.
 
 use serde::{Deserialize, Serialize};
@@ -10,11 +10,11 @@ use crate::outcome::{Child, Event};
 use crate::priority::Priority;
 use crate::time::Timestamp;
 
-/// A message from a parent to its child, or from a child to its parent. The number of the sender's partition is not part of it: the process that
+/// A notice from a parent to its child, or from a child to its parent. The number of the sender's partition is not part of it: the process that
 /// delivers it knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum FamilyMessage {
+pub enum FamilyNotice {
     /// The receiver is started as a child.
     Start(ChildStart),
     /// The child is cancelled with its parent.
