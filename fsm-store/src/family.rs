@@ -50,7 +50,8 @@ pub struct ChildCount {
     pub count: u64,
 }
 
-/// The parent of an instance, or one of its children.
+/// The parent of an instance, or one of its children. A child in another partition is as its last report says: running and without a state until it has
+/// ended. A parent in another partition that cannot be read is shown as running and without a state.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Relative {
     /// Its machine.

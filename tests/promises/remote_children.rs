@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use fsm::prelude::*;
 use fsm::testing::TestBed;
-use fsm::{AttemptState, HistoryEntry, HistoryEvent, partition_of};
+use fsm::{Access, AttemptState, HistoryEntry, HistoryEvent, console, partition_of};
 
+use crate::console::Browser;
 use crate::family::{
     Abandon, Deliver, Extend, Gather, Gathering, GatheringState, Lose, Order, OrderState, Pack, Parcel, ParcelState, Ship, family, hand,
     order, shipped, timeline,
@@ -347,4 +348,20 @@ async fn an_instance_shows_its_parent_and_its_children_in_other_partitions() {
     );
     let listed = parcels.list(Filter::default().parent(order.id)).await.unwrap();
     assert_eq!(listed.items.len(), 2);
+}
+
+#[tokio::test]
+async fn the_console_links_a_child_and_its_parent_in_another_partition() {
+    let bed = bed().await;
+    let [child, ..] = elsewhere("p");
+    shipped(&bed, []).await.send("o-1", Extend { parcels: vec![child.clone()] }).await.unwrap();
+    bed.run_until_idle().await;
+    let browser = Browser::of(console(&bed).authorize(|_| Access::Admin.named("ada")));
+    let page = |machine: &str, key: &str| format!("/partition/{}/i/{machine}/{key}", partition_of(key, PARTITIONS));
+    let (parent, child) = (page("family-order", "o-1"), page("family-parcel", &child));
+    for (at, link) in [(&parent, &child), (&child, &parent)] {
+        let shown = browser.get(at).await;
+        assert_eq!(shown.status, 200, "{at}");
+        assert!(shown.text.contains(&format!("href=\"/fsm{link}\"")), "{link}: {}", shown.text);
+    }
 }

@@ -4,7 +4,7 @@ use crate::sql::{self, Many, Sql};
 
 /// Each statement of the store that reads or changes rows by a key. Those of the directory of partitions are left out: its tables exist only in
 /// partitioned databases, have a few rows and are read whole. The tests of partitions run each of them.
-pub(super) const ALL: [(&str, &Sql); 136] = [
+pub(super) const ALL: [(&str, &Sql); 142] = [
     ("CLAIM", &sql::CLAIM),
     ("CLAIM_NORMAL", &sql::CLAIM_NORMAL),
     ("CLAIM_THESE", &sql::CLAIM_THESE),
@@ -150,7 +150,7 @@ pub(super) const ALL: [(&str, &Sql); 136] = [
 ];
 
 /// Each such statement about many rows.
-pub(super) const MANY: [(&str, &Many); 82] = [
+pub(super) const MANY: [(&str, &Many); 87] = [
     ("LIMIT_USES", &sql::LIMIT_USES),
     ("LIMIT_VALUE_NEXT", &sql::LIMIT_VALUE_NEXT),
     ("LOCK_BY_KEY", &sql::LOCK_BY_KEY),
