@@ -145,7 +145,7 @@ pub const CHILD_EVENTS_TAKE: Many = Many {
 /// The number of children of instance `$1` in group `$2`, or of all if it is null, by machine, state and status. Uses the index of children.
 pub const FAMILY_COUNTS: Sql = same(
     "
-    select c.machine, c.state, c.status, count(*)
+    select e.machine, e.state, e.status, count(*)
     from (
         select i.machine, i.state, i.status
         from fsm_instances i
@@ -154,8 +154,8 @@ pub const FAMILY_COUNTS: Sql = same(
         select r.machine, r.state, r.status
         from fsm_remote_children r
         where r.parent = $1 and (cast($2 as bigint) is null or r.parent_group = $2)
-    ) as c
-    group by c.machine, c.state, c.status",
+    ) as e
+    group by e.machine, e.state, e.status",
 );
 
 /// The instance `$1` as a relative of another one. Uses the primary key.
@@ -169,22 +169,22 @@ pub const RELATIVE: Sql = same(
 /// The first `$2` children of instance `$1`, the oldest first. Uses the index of children.
 pub const FIRST_CHILDREN: Sql = same(
     "
-    select c.machine, c.key, c.state, c.status
+    select e.machine, e.key, e.state, e.status
     from (
-        select f.machine, f.key, f.state, f.status, f.id
+        select m.machine, m.key, m.state, m.status, m.id
         from (
             select i.machine, i.key, i.state, i.status, i.instance_id as id
             from fsm_instances i
             where i.parent = $1 and i.parent_elsewhere is null
             order by i.instance_id
             limit $2
-        ) as f
+        ) as m
         union all
         select r.machine, r.key, r.state, r.status, r.call_id
         from fsm_remote_children r
         where r.parent = $1
-    ) as c
-    order by c.id
+    ) as e
+    order by e.id
     limit $2",
 );
 

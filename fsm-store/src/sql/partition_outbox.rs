@@ -153,17 +153,13 @@ pub const PARTITION_OUTBOX_TAKE: Many = many(
     where call_id in (select w.call_id from w)",
 );
 
-/// Deletes rows of calls that nobody delivers at `now`. Uses the index by call.
-pub const PARTITION_OUTBOX_WITHDRAW: Many = Many {
-    columns: "call_id uuid, now bigint",
-    sqlite: "
+/// Deletes rows of calls that nobody delivers at the latest `now`. Uses the index by call.
+pub const PARTITION_OUTBOX_WITHDRAW: Many = many(
+    "call_id uuid, now bigint",
+    "
     delete from fsm_partition_outbox
-    where exists (select 1 from w where w.call_id = fsm_partition_outbox.call_id and fsm_partition_outbox.due_at <= w.now)",
-    postgres: "
-    delete from fsm_partition_outbox as o
-    using w
-    where o.call_id = w.call_id and o.due_at <= w.now",
-};
+    where call_id in (select w.call_id from w) and due_at <= (select max(w.now) from w)",
+);
 
 /// One row if the outbox has call `$1`. Uses the index by call.
 pub const PARTITION_OUTBOX_HAS: Sql = same(

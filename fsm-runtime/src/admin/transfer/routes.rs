@@ -144,6 +144,7 @@ impl Routes {
                     "deliver_at" => Field::Number(None),
                     "due_at" => created_at.clone(),
                     "tries" => Field::Number(Some(0)),
+                    "notice" => Field::Text(None),
                     column => field_of(table, &row, column).cloned().expect("both outboxes have this column"),
                 };
                 let row = transfer::columns(elsewhere).into_iter().map(value).collect();
