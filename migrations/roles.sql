@@ -43,6 +43,7 @@ alter table fsm_inbox owner to fsm_owner;
 alter table fsm_outbox owner to fsm_owner;
 alter table fsm_partition_outbox owner to fsm_owner;
 alter table fsm_child_events owner to fsm_owner;
+alter table fsm_remote_children owner to fsm_owner;
 alter table fsm_timers owner to fsm_owner;
 alter table fsm_requests owner to fsm_owner;
 alter table fsm_search owner to fsm_owner;
@@ -61,7 +62,7 @@ alter table fsm_migrations owner to fsm_owner;
 -- Everybody sees whether the tables are those that the program knows, and which machines there are.
 grant select on fsm_migrations, fsm_machines, fsm_limits to fsm_worker, fsm_sender, fsm_viewer;
 
-grant select, insert, update, delete on fsm_instances, fsm_async_calls, fsm_session_log, fsm_inbox, fsm_outbox, fsm_partition_outbox, fsm_child_events, fsm_timers, fsm_search, fsm_workers,
+grant select, insert, update, delete on fsm_instances, fsm_async_calls, fsm_session_log, fsm_inbox, fsm_outbox, fsm_partition_outbox, fsm_child_events, fsm_remote_children, fsm_timers, fsm_search, fsm_workers,
     fsm_reachable_time
     to fsm_worker;
 grant select on fsm_attempts to fsm_worker;
@@ -69,14 +70,14 @@ grant select, insert, delete on fsm_requests, fsm_once, fsm_history to fsm_worke
 grant insert, update on fsm_machines, fsm_limits to fsm_worker;
 grant select, insert, update, delete on fsm_schedules, fsm_traces, fsm_limit_values, fsm_limit_permits to fsm_worker;
 
-revoke all on fsm_instances, fsm_async_calls, fsm_attempts, fsm_session_log, fsm_inbox, fsm_outbox, fsm_partition_outbox, fsm_child_events, fsm_timers, fsm_requests, fsm_search, fsm_once,
+revoke all on fsm_instances, fsm_async_calls, fsm_attempts, fsm_session_log, fsm_inbox, fsm_outbox, fsm_partition_outbox, fsm_child_events, fsm_remote_children, fsm_timers, fsm_requests, fsm_search, fsm_once,
     fsm_history, fsm_workers, fsm_reachable_time, fsm_machines, fsm_limits, fsm_limit_values, fsm_limit_permits, fsm_schedules, fsm_traces from fsm_sender;
 grant select on fsm_machines, fsm_limits, fsm_async_calls, fsm_history to fsm_sender;
 grant select, insert on fsm_instances, fsm_inbox, fsm_timers, fsm_requests, fsm_search, fsm_traces to fsm_sender;
 grant update on fsm_traces to fsm_sender;
 grant update (inbox_tail, updated_at, row_version) on fsm_instances to fsm_sender;
 
-grant select on fsm_instances, fsm_async_calls, fsm_attempts, fsm_session_log, fsm_inbox, fsm_outbox, fsm_partition_outbox, fsm_child_events, fsm_timers, fsm_requests, fsm_search, fsm_once,
+grant select on fsm_instances, fsm_async_calls, fsm_attempts, fsm_session_log, fsm_inbox, fsm_outbox, fsm_partition_outbox, fsm_child_events, fsm_remote_children, fsm_timers, fsm_requests, fsm_search, fsm_once,
     fsm_history, fsm_workers, fsm_reachable_time, fsm_limit_values, fsm_limit_permits, fsm_schedules, fsm_traces to fsm_viewer;
 
 -- Everybody finds the partitions. Only a database with partitions has these tables.
@@ -106,7 +107,7 @@ begin
             or new.attempt is not null or new.is_open or new.attempt_state is not null or new.due_at is not null or new.worker is not null
             or new.waits_for is not null or new.runs_under is not null or new.priority is not null
             or new.payload is not null or new.previous is not null or new.error is not null or new.pruned <> 0 or new.inbox_head <> 0
-            or new.inbox_tail not in (0, 1) or new.parent is not null or new.family is not null
+            or new.inbox_tail not in (0, 1) or new.parent is not null or new.parent_elsewhere is not null or new.family is not null
         then
             raise insufficient_privilege using message = 'permission denied: a sender creates instances that have done nothing yet';
         end if;

@@ -180,6 +180,14 @@ impl Asked {
         may(&self.actor, action) && (action == Action::Read || !self.shared.is_read_only)
     }
 
+    /// The console of the partition that has this key.
+    pub(crate) fn base_of(&self, key: &str) -> Base {
+        match self.shared.partition().and_then(|here| Some((here.number(), here.elsewhere(key)?))) {
+            Some((here, there)) => self.base.above_partition(here).partition(there),
+            None => self.base.clone(),
+        }
+    }
+
     /// Returns the connection for reading a page. It waits while the maximum number of pages is being read.
     pub(crate) async fn admin(&self) -> Result<Reading, Error> {
         let permit = self.permit().await;

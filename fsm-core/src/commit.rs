@@ -9,6 +9,7 @@ pub mod batch_commit;
 pub mod batch_snapshot;
 pub mod database;
 pub mod environment;
+pub mod family_notice;
 pub mod instance_key;
 pub mod outcome;
 pub mod partition_delivery;

@@ -1,6 +1,7 @@
 //! Families: the children that an instance started, and the instance that started a child.
 
 use crate::ids::InstanceId;
+use crate::outcome::Child;
 
 /// The parent of a child, with the group to which the child belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -10,6 +11,24 @@ pub struct Parent {
     /// The group: the children that the parent started while it entered a state or was in it. Its number is the parent's version at the
     /// first of them.
     pub group: i64,
+    /// The number of the parent's partition, if the child was started in another one.
+    pub partition: Option<u32>,
+}
+
+impl Parent {
+    /// True if both are the same group of the same instance. An import may have changed the number of the partition.
+    pub fn is_in_group_of(self, other: Parent) -> bool {
+        (self.id, self.group) == (other.id, other.group)
+    }
+}
+
+/// The name of a parent in another partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParentName {
+    /// Its machine.
+    pub machine: String,
+    /// Its key.
+    pub key: String,
 }
 
 /// The children of an instance, as far as its own decisions depend on them.
@@ -66,10 +85,20 @@ impl Family {
 pub struct Link {
     /// The parent.
     pub parent: Parent,
+    /// The parent's name, if it is in another partition.
+    pub elsewhere: Option<ParentName>,
     /// The child is not cancelled with its parent.
     pub is_detached: bool,
     /// The event type of the child's end.
     pub end_event: Option<String>,
     /// The event type of the child's error.
     pub failure_event: Option<String>,
+}
+
+impl Link {
+    /// The connection of this child to a parent in the same partition.
+    pub fn of(child: &Child, parent: Parent) -> Link {
+        let (end_event, failure_event) = (child.end_event.clone(), child.failure_event.clone());
+        Link { parent, elsewhere: None, is_detached: child.is_detached, end_event, failure_event }
+    }
 }

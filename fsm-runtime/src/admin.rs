@@ -91,6 +91,8 @@ pub struct Admin {
     machines: Arc<[Definition]>,
     /// The connections were opened for this value.
     is_own: bool,
+    /// The database with the directory, if the connections were opened for this value.
+    url: Option<Arc<str>>,
 }
 
 impl Admin {
@@ -114,9 +116,13 @@ impl Admin {
                 }
             }
             machines.sort_by(|a, b| a.machine.name.cmp(&b.machine.name));
-            return Ok(Admin { engine, client_guard, machines: machines.into(), is_own: false });
+            return Ok(Admin { engine, client_guard, machines: machines.into(), is_own: false, url: None });
         }
         // Opened for reading first, also for acts: a missing file is not created, and tables of another version are left alone.
+        let url = match &opening.from {
+            Source::Url(url) => Some(Arc::from(url.as_str())),
+            Source::EngineAccess(_) => None,
+        };
         let Opened { store: reading, partition, .. } = opening.store(true).await?;
         migrate::check(&mut reading.reader().await?.conn(), &reading.place()).await?;
         let machines = described(&reading).await?;
@@ -135,7 +141,7 @@ impl Admin {
             engine.start_lanes();
         }
         let client_guard = Some(Arc::new(ClientGuard(Engines::only(&engine))));
-        Ok(Admin { engine, client_guard, machines: machines.into(), is_own: true })
+        Ok(Admin { engine, client_guard, machines: machines.into(), is_own: true, url })
     }
 
     /// The same database, with its machines read again: a process may have been started with other ones since.

@@ -56,6 +56,8 @@ pub(crate) struct VerbEnvironment {
     pub(crate) served: Arc<[String]>,
     /// The partition of the instance; `None` for a database without partitions.
     pub(crate) partition: Option<Partition>,
+    /// The stores of all partitions, by their numbers; `None` for a database without partitions.
+    pub(crate) stores: Option<Arc<[Store]>>,
     /// Wakes the task that writes progress.
     pub(crate) has_progress: Arc<Notify>,
 }

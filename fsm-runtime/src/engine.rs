@@ -103,6 +103,8 @@ pub(crate) struct Engine {
     pub(crate) partition: Option<Partition>,
     /// The engines of the other partitions, set before work starts.
     peers: OnceLock<Weak<[Arc<Engine>]>>,
+    /// The stores of all partitions, set before work starts; not set for a database without partitions.
+    pub(crate) stores: OnceLock<Arc<[Store]>>,
     pub(crate) catalog: Catalog,
     pub(crate) limits: Limits,
     pub(crate) data_protection: DataProtection,
@@ -149,6 +151,7 @@ impl Engine {
             clock,
             partition,
             peers: OnceLock::new(),
+            stores: OnceLock::new(),
             catalog,
             limits,
             data_protection,
@@ -174,8 +177,11 @@ impl Engine {
     }
 
     /// Lets this engine reach those of all partitions. Called once, at the start.
-    pub(crate) fn meet(&self, peers: Weak<[Arc<Engine>]>) {
+    pub(crate) fn meet(&self, peers: Weak<[Arc<Engine>]>, stores: &Arc<[Store]>) {
         self.peers.set(peers).expect("an engine meets its peers once");
+        if self.partition.is_some() {
+            self.stores.set(Arc::clone(stores)).ok();
+        }
     }
 
     /// Returns an `is_input` error if the instance with this key belongs to another partition.

@@ -16,7 +16,8 @@ impl Engines {
     pub(crate) fn new(engines: Vec<Arc<Engine>>) -> Engines {
         assert!(!engines.is_empty(), "a process has at least one engine");
         let engines: Arc<[_]> = engines.into();
-        engines.iter().for_each(|engine| engine.meet(Arc::downgrade(&engines)));
+        let stores = engines.iter().map(|engine| engine.store.clone()).collect();
+        engines.iter().for_each(|engine| engine.meet(Arc::downgrade(&engines), &stores));
         Engines(engines)
     }
 

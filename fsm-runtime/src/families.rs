@@ -16,7 +16,7 @@ use fsm_core::commit::request::{Reply, RequestKind};
 use fsm_core::decide::operate::{Act, Operation};
 use fsm_core::family::Family;
 use fsm_core::ids::InstanceId;
-use fsm_core::instance::Status;
+use fsm_core::instance::{Instance, Status};
 use fsm_core::machine::CHILDREN_ENDED;
 use fsm_store::family::{self, FamilyRow};
 use futures_util::future::join_all;
@@ -42,11 +42,20 @@ impl Engine {
             return;
         }
         let moved = moved.iter().map(|moved| &moved.instance);
-        let ended = moved.clone().filter(|child| child.status != Status::Running).filter_map(|child| Some(child.parent?.id));
+        let is_here = |child: &Arc<Instance>| child.parent.is_some_and(|parent| parent.partition.is_none());
+        let ended =
+            moved.clone().filter(|child| child.status != Status::Running && is_here(child)).filter_map(|child| Some(child.parent?.id));
         let cancelled = moved.filter(|parent| parent.family == Family::Cancelling).map(|parent| parent.id);
         let mut parents = ended.chain(cancelled).chain(started.iter().copied()).peekable();
         if parents.peek().is_some() {
             self.families.add(parents);
+        }
+    }
+
+    /// Has a family looked at, because the partition of a child has reported something.
+    pub(crate) fn look_at_family_soon(&self, parent: InstanceId) {
+        if self.work.is_some() {
+            self.families.add([parent]);
         }
     }
 
@@ -158,7 +167,12 @@ impl Engine {
             family::to_cancel(&mut reader.conn(), row.instance, &self.catalog.names, CANCELLED).await?
         };
         if children.is_empty() {
-            return Ok(usize::from(self.inform_parent(row).await));
+            let changed = self.inform_parent(row).await;
+            if changed && self.partition.is_some() {
+                // Children in other partitions are cancelled by notices, some in each commit.
+                self.families.add([row.instance]);
+            }
+            return Ok(usize::from(changed));
         }
         let reason = format!("its parent `{}` `{}` was cancelled", row.machine, row.key.escape_debug());
         let cancelled = join_all(children.iter().map(|(machine, key)| {

@@ -30,6 +30,7 @@ pub mod error;
 mod failing;
 pub mod failure;
 mod families;
+mod family_notices;
 mod finder;
 mod guard;
 pub mod handle;

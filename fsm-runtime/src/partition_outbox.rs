@@ -7,12 +7,14 @@ use std::collections::HashSet;
 use std::pin::pin;
 use std::sync::Arc;
 
+use fsm_core::commit::family_notice::FamilyNotice;
 use fsm_core::commit::instance_key::InstanceKey;
 use fsm_core::commit::partition_delivery::{ClaimedLine, Delivery, LONGEST_CLAIM, SendAnswer, WaitingEvent, claim_until};
 use fsm_core::commit::request::RequestKind;
 use fsm_core::commit::rows::Target;
 use fsm_core::decide::send::Send;
 use fsm_core::ids::CallId;
+use fsm_core::search::SearchField;
 use fsm_core::time::Timestamp;
 use fsm_core::trace::TraceContext;
 use fsm_store::conn::Conn;
@@ -157,7 +159,7 @@ impl Engine {
                 () = self.stops() => Err(Error::stopping()),
             };
             let answer = match &sent {
-                Ok(()) => SendAnswer::Taken,
+                Ok(answer) => answer.clone(),
                 Err(error) => match error.cause() {
                     Kind::Refused(refusal) => SendAnswer::from(refusal),
                     Kind::Stopping => SendAnswer::Stopping,
@@ -165,12 +167,19 @@ impl Engine {
                 },
             };
             if let SendAnswer::Refused(refusal) = &answer {
-                tracing::warn!(machine, key, event = event.event.name, %refusal, "an event from another partition is rejected");
+                match event.notice {
+                    None => tracing::warn!(machine, key, event = event.event.name, %refusal, "an event from another partition is rejected"),
+                    Some(_) => {
+                        tracing::warn!(machine, key, %refusal, "a child cannot be started in another partition, and counts as cancelled")
+                    }
+                }
             }
             failure = sent.err().filter(|_| answer == SendAnswer::Failed);
             delivery.answered(answer);
         }
-        self.finish_delivery(&delivery, failure).await
+        let delivered = self.finish_delivery(&delivery, failure).await?;
+        self.note_reports(delivery.not_started());
+        Ok(delivered)
     }
 
     /// Writes the end of a claim, and returns the number of events that were taken or refused. Without it, the line would wait until the claim
@@ -193,26 +202,20 @@ impl Engine {
     }
 
     /// Sends one event to the engine of the receiver's partition. No commit of it begins after `ends`.
-    async fn send_to_partition(&self, line: &ClaimedLine, waiting: &WaitingEvent, ends: Instant) -> Result<(), Error> {
+    async fn send_to_partition(&self, line: &ClaimedLine, waiting: &WaitingEvent, ends: Instant) -> Result<SendAnswer, Error> {
         let Some(there) = self.of_key(&line.key) else { return Err(Error::stopping()) };
-        let WaitingEvent { call, event, .. } = waiting;
-        let trace = self.trace_of_waiting(*call).await?;
-        let owner = Owner { machine: &line.machine, key: &line.key };
-        let machine = there.catalog.get(&line.machine).map(|known| &known.machine);
-        // Only an event that can create the instance gives it search fields.
-        let search = match machine.filter(|machine| !machine.search.is_empty() && machine.edge(None, &event.name).is_some()) {
-            None => Vec::new(),
-            Some(machine) => {
-                let plain = there
-                    .data_protection
-                    .open(&owner.payload(*call), &event.payload)
-                    .map_err(|why| Error::other(ErrorKind::Codec, format!("the event `{}` cannot be read: {why}", event.name)))?;
-                search::of_event(&machine.search, &plain)
-            }
-        };
-        let send = Send { search, ..waiting.send(there.limits.inbox) };
+        if let Some(notice @ (FamilyNotice::Cancel { .. } | FamilyNotice::Report(_))) = &waiting.notice {
+            // In a box, because most rows are events.
+            return Box::pin(self.send_notice(&there, line, waiting, notice, ends)).await;
+        }
+        let trace = self.trace_of_waiting(waiting.call).await?;
+        let search = search_of_first(&there, line, waiting)?;
         let target = InstanceKey::new(&line.machine, &line.key);
-        there.request_until(ends, |reply| Request::new(target, RequestKind::Send(send), Some(reply)).traced(trace)).await.map(drop)
+        let kind = match &waiting.notice {
+            Some(FamilyNotice::Start(start)) => self.start_of(line, waiting, start, search)?,
+            _ => RequestKind::Send(Send { search, ..waiting.send(there.limits.inbox) }),
+        };
+        there.request_until(ends, |reply| Request::new(target, kind, Some(reply)).traced(trace)).await.map(|_| SendAnswer::Taken)
     }
 
     async fn trace_of_waiting(&self, call: CallId) -> Result<Option<TraceContext>, Error> {
@@ -222,4 +225,19 @@ impl Engine {
         let mut reader = self.engine_reader().await?;
         Ok(traces::of(&mut reader.conn(), &[call]).await?.remove(&call))
     }
+}
+
+/// The search fields of an instance that the event may create.
+fn search_of_first(there: &Engine, line: &ClaimedLine, waiting: &WaitingEvent) -> Result<Vec<SearchField>, Error> {
+    let WaitingEvent { call, event, .. } = waiting;
+    let machine = there.catalog.get(&line.machine).map(|known| &known.machine);
+    let Some(machine) = machine.filter(|machine| !machine.search.is_empty() && machine.edge(None, &event.name).is_some()) else {
+        return Ok(Vec::new());
+    };
+    let owner = Owner { machine: &line.machine, key: &line.key };
+    let plain = there
+        .data_protection
+        .open(&owner.payload(*call), &event.payload)
+        .map_err(|why| Error::other(ErrorKind::Codec, format!("the event `{}` cannot be read: {why}", event.name)))?;
+    Ok(search::of_event(&machine.search, &plain))
 }

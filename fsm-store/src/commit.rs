@@ -6,7 +6,8 @@ use fsm_core::call::Attempt;
 use fsm_core::changes::{Changes, Request, Waiting};
 use fsm_core::commit::database::{Database, Fault};
 use fsm_core::commit::rows::{
-    ChildEvent, FileVersion, InLine, KnownCall, Locked, Locks, OpenChildren, Put, RowSnapshot, SenderNote, Target, ToPartition, Unsent,
+    ChildEvent, FileVersion, InLine, KnownCall, Locked, Locks, OpenChildren, Put, RemoteChild, RemoteToCancel, RowSnapshot, SenderNote,
+    Target, ToPartition, Unsent,
 };
 use fsm_core::commit::written::Written;
 #[cfg(feature = "postgres")]
@@ -19,7 +20,7 @@ use fsm_core::trace::TraceContext;
 
 use super::conn::Conn;
 use super::error::{Result, StoreError};
-use super::{family, lock, outbox, partition_outbox, timers, traces, write};
+use super::{family, lock, outbox, partition_outbox, remote_children, timers, traces, write};
 
 impl Database for Conn<'_> {
     type Error = StoreError;
@@ -130,6 +131,14 @@ impl Database for Conn<'_> {
 
     async fn open_children(&mut self, parent: InstanceId) -> Result<OpenChildren> {
         family::open_children(self, parent).await
+    }
+
+    async fn put_remote_children(&mut self, children: &[RemoteChild<'_>], now: Timestamp) -> Result<HashSet<CallId>> {
+        remote_children::put(self, children, now).await
+    }
+
+    async fn remote_to_cancel(&mut self, parent: InstanceId, limit: u32) -> Result<Vec<RemoteToCancel>> {
+        remote_children::to_cancel(self, parent, limit).await
     }
 
     async fn put_traces(&mut self, traces: &[(CallId, InstanceId, TraceContext)]) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use fsm_core::changes::Changes;
 use fsm_core::commit::rows::{ChildEvent, OpenChildren};
-use fsm_core::family::Family;
+use fsm_core::family::{Family, Parent};
 use fsm_core::ids::InstanceId;
 use fsm_core::instance::{Instance, Status};
 use fsm_core::outcome::Event;
@@ -50,7 +50,8 @@ pub struct ChildCount {
     pub count: u64,
 }
 
-/// The parent of an instance, or one of its children.
+/// The parent of an instance, or one of its children. A child in another partition is as its last report says: running and without a state until it has
+/// ended. A parent in another partition that cannot be read is shown as running and without a state.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Relative {
     /// Its machine.
@@ -145,11 +146,18 @@ pub async fn counts(conn: &mut Conn<'_>, parent: InstanceId, group: Option<i64>)
     Ok(counts)
 }
 
-/// The parent of the instance; `None` if it has none or the parent has been pruned.
+/// The instance as a relative of another one.
+pub async fn relative(conn: &mut Conn<'_>, instance: InstanceId) -> Result<Option<Relative>> {
+    let rows = conn.rows(&sql::RELATIVE, &values![instance.0]).await?;
+    rows.first().map(relative_of).transpose()
+}
+
+/// The parent of the instance; `None` if it has none, if the parent has been pruned, or if it is in another partition.
 pub async fn parent_of(conn: &mut Conn<'_>, child: &Instance) -> Result<Option<Relative>> {
-    let Some(parent) = child.parent else { return Ok(None) };
-    let rows = conn.rows(&sql::RELATIVE, &values![parent.id.0]).await?;
-    rows.first().map(relative).transpose()
+    match child.parent {
+        Some(Parent { id, partition: None, .. }) => relative(conn, id).await,
+        _ => Ok(None),
+    }
 }
 
 /// The number of children of the instance by machine, state and status. Reads nothing if it has started none.
@@ -163,9 +171,9 @@ pub async fn first_children(conn: &mut Conn<'_>, parent: &Instance, limit: u32) 
         return Ok(Vec::new());
     }
     let rows = conn.rows(&sql::FIRST_CHILDREN, &values![parent.id.0, i64::from(limit)]).await?;
-    rows.iter().map(relative).collect()
+    rows.iter().map(relative_of).collect()
 }
 
-fn relative(row: &Row) -> Result<Relative> {
+fn relative_of(row: &Row) -> Result<Relative> {
     Ok(Relative { machine: row.get(0)?, key: row.get(1)?, state: row.get(2)?, status: row.word(3)? })
 }

@@ -3,19 +3,23 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use fsm_core::commit::family_notice::FamilyNotice;
 use fsm_core::commit::partition_delivery::{Again, ClaimedLine, Finish, WaitingEvent};
 use fsm_core::commit::rows::{Target, ToPartition, Unsent};
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::outcome::Event;
 use fsm_core::time::Timestamp;
+use uuid::Uuid;
 
 use super::conn::Conn;
-use super::error::Result;
+use super::error::{Result, StoreError};
 use super::open::Store;
 use super::outbox;
+use super::remote_children;
 use super::rows::Row;
 use super::sql;
 use super::values::{Value, values};
+use super::write::json::json;
 
 /// The wait before a line whose first event cannot be read is tried again.
 const UNREADABLE: Duration = Duration::from_secs(60);
@@ -33,7 +37,8 @@ pub struct Backlog {
 
 /// Adds the events, in this order.
 pub async fn put(conn: &mut Conn<'_>, events: &[ToPartition<'_>], now: Timestamp) -> Result<()> {
-    let rows = events.iter().enumerate().map(|(place, ToPartition { partition, sender, outgoing })| {
+    let notices = events.iter().map(|event| json(event.notice)).collect::<Result<Vec<_>>>()?;
+    let rows = events.iter().zip(&notices).enumerate().map(|(place, (ToPartition { partition, sender, outgoing, .. }, notice))| {
         values![
             place as i64,
             i64::from(*partition),
@@ -47,6 +52,7 @@ pub async fn put(conn: &mut Conn<'_>, events: &[ToPartition<'_>], now: Timestamp
             outgoing.deliver_at.map(Timestamp::as_micros),
             outgoing.deliver_at.unwrap_or(now).as_micros(),
             outgoing.priority.number(),
+            notice.as_deref(),
         ]
     });
     conn.put(&sql::PARTITION_OUTBOX_PUT, rows.collect()).await
@@ -133,6 +139,11 @@ pub async fn finish(store: &Store, line: &ClaimedLine, finish: &Finish, now: Tim
     }
     conn.put(&sql::PARTITION_OUTBOX_TAKE, finish.delivered.iter().map(|call| values![call.0]).collect()).await?;
     outbox::note(&mut conn, &finish.notes, now).await?;
+    for report in &finish.not_started {
+        // It has no instance of its own, and the event for its parent is a call that did not exist before.
+        let (child, call) = (InstanceId(Uuid::now_v7()), CallId(Uuid::now_v7()));
+        remote_children::take(&mut conn, report, child, call).await?;
+    }
     postpone(&mut conn, Target { machine: &line.machine, key: &line.key }, now, finish.again).await?;
     tx.commit().await.map(|()| true)
 }
@@ -163,5 +174,11 @@ fn waiting(row: &Row) -> Result<WaitingEvent> {
         due_at: row.time(5)?,
         tries: u32::try_from(row.get::<i64>(6)?).unwrap_or(u32::MAX),
         priority: row.priority(7)?,
+        notice: notice(row.get(8)?)?,
     })
+}
+
+fn notice(text: Option<String>) -> Result<Option<FamilyNotice>> {
+    let read = text.map(|text| serde_json::from_str(&text)).transpose();
+    read.map_err(|error| StoreError::Corrupt { what: format!("a notice between a parent and a child cannot be read: {error}") })
 }

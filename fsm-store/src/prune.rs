@@ -149,6 +149,7 @@ pub async fn delete(conn: &mut Conn<'_>, instances: &[InstanceId]) -> Result<()>
     for statement in [
         &sql::PRUNE_INBOX,
         &sql::PRUNE_CHILD_EVENTS,
+        &sql::PRUNE_REMOTE_CHILDREN,
         &sql::PRUNE_TRACES,
         &sql::PRUNE_REQUESTS,
         &sql::PRUNE_HISTORY,

@@ -23,6 +23,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::error::{Result, StoreError};
+use super::parent_elsewhere::ParentElsewhere;
 #[cfg(feature = "sqlite")]
 use super::sqlite::thread::Answer;
 use cell::Cell;
@@ -43,7 +44,7 @@ const INSTANCE: usize = 18;
 /// The columns of the newest attempt in `instance!` end here, and those of the family begin.
 const FAMILY: usize = INSTANCE + 21;
 /// The number of columns of `instance!`.
-pub(super) const WITH_NEWEST: usize = FAMILY + 5;
+pub(super) const WITH_NEWEST: usize = FAMILY + 6;
 /// The column of an instance's newest call.
 const NEWEST_CALL: usize = 8;
 /// The column of an instance's retry policy.
@@ -130,16 +131,24 @@ impl Row {
             updated_at: self.time(at + 15)?,
             row_version: self.get(at + 16)?,
             entered_at: self.time_if_any(at + 17)?,
-            parent: self.parent(at + FAMILY)?,
+            parent: self.parent(at + FAMILY, at + FAMILY + 5)?,
             family: self.family(at + FAMILY + 2)?,
             fair_by: self.get(at + FAMILY + 4)?,
         })
     }
 
-    /// The parent of a child, in the columns `parent, parent_group`.
-    fn parent(&self, at: usize) -> Result<Option<Parent>> {
+    /// The parent of a child, in the columns `parent, parent_group`. It may be in another partition.
+    fn parent(&self, at: usize, elsewhere: usize) -> Result<Option<Parent>> {
         let Some(id) = self.get::<Option<Uuid>>(at)? else { return Ok(None) };
-        Ok(Some(Parent { id: InstanceId(id), group: self.get(at + 1)? }))
+        let partition = self.parent_elsewhere(elsewhere)?.map(|elsewhere| elsewhere.partition);
+        Ok(Some(Parent { id: InstanceId(id), group: self.get(at + 1)?, partition }))
+    }
+
+    /// The name of a parent in another partition.
+    pub(super) fn parent_elsewhere(&self, column: usize) -> Result<Option<ParentElsewhere>> {
+        let Some(text) = self.get::<Option<String>>(column)? else { return Ok(None) };
+        let read = serde_json::from_str(&text);
+        read.map(Some).map_err(|error| StoreError::Corrupt { what: format!("the parent in another partition is {text:?}: {error}") })
     }
 
     /// The family in the columns `family, family_group`.

@@ -9,7 +9,7 @@ macro_rules! instance {
          i.inbox_head, i.inbox_tail, i.created_at, i.updated_at, i.row_version, i.entered_at, i.verb, i.event, i.from_state, i.to_state, \
          i.attempt_state, i.attempt_created_at, i.scheduled_at, i.remaining_attempts, i.backoff, i.retry, i.first_at, i.worker, i.started_at, \
          i.finished_at, i.attempt_error, i.previous, i.snoozes, coalesce(i.waits_for, i.runs_under), \
-         i.progress, i.progress_at, i.priority, i.parent, i.parent_group, i.family, i.family_group, i.fair_by"
+         i.progress, i.progress_at, i.priority, i.parent, i.parent_group, i.family, i.family_group, i.fair_by, i.parent_elsewhere"
     };
 }
 
@@ -66,6 +66,7 @@ mod partitions;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod prune;
+mod remote_children;
 mod schedules;
 mod search;
 mod session_log;
@@ -108,6 +109,7 @@ pub(super) use partitions::*;
 #[cfg(feature = "postgres")]
 pub(super) use postgres::*;
 pub(super) use prune::*;
+pub(super) use remote_children::*;
 pub(super) use schedules::*;
 pub(super) use search::*;
 pub(super) use session_log::*;

@@ -26,6 +26,7 @@ mod plans;
 #[cfg(feature = "postgres")]
 mod pooler;
 mod records;
+mod remote_children;
 mod samples;
 #[cfg(feature = "sqlite")]
 mod script;

@@ -163,10 +163,11 @@ pub async fn write(conn: &mut Conn<'_>, table: usize, rows: &[Vec<Field>]) -> Re
         8 => insert::<8>(conn, table, rows).await,
         9 => insert::<9>(conn, table, rows).await,
         10 => insert::<10>(conn, table, rows).await,
-        12 => insert::<12>(conn, table, rows).await,
+        13 => insert::<13>(conn, table, rows).await,
         14 => insert::<14>(conn, table, rows).await,
+        15 => insert::<15>(conn, table, rows).await,
         24 => insert::<24>(conn, table, rows).await,
-        52 => insert::<52>(conn, table, rows).await,
+        53 => insert::<53>(conn, table, rows).await,
         other => Err(StoreError::Corrupt { what: format!("no table has {other} columns") }),
     }
 }

@@ -54,6 +54,7 @@ create table fsm_instances (
     progress_at bigint,
     parent uuid,
     parent_group bigint,
+    parent_elsewhere text,
     attachment text,
     end_event text,
     failure_event text,
@@ -200,7 +201,8 @@ create index fsm_outbox_due
     on fsm_outbox (machine, due_at)
     where due_at is not null;
 
--- Events that verbs sent to instances of other partitions, in the order of the numbers. Each has the time of its next delivery.
+-- Events that verbs sent to instances of other partitions, and the notices between parents and children in different partitions, in the order of
+-- the numbers. Each has the time of its next delivery.
 create table fsm_partition_outbox (
     outbox_id bigint not null generated always as identity primary key,
     partition bigint not null,
@@ -214,7 +216,8 @@ create table fsm_partition_outbox (
     deliver_at bigint,
     due_at bigint not null,
     tries bigint not null,
-    priority bigint
+    priority bigint,
+    notice text
 );
 
 create unique index fsm_partition_outbox_call
@@ -225,6 +228,34 @@ create index fsm_partition_outbox_line
 
 create index fsm_partition_outbox_due
     on fsm_partition_outbox (partition, due_at);
+
+create index fsm_partition_outbox_sender
+    on fsm_partition_outbox (sender)
+    where notice is not null;
+
+-- The children that belong to other partitions than their parents: what the parent's partition knows of them. `told` is the number of the last report.
+create table fsm_remote_children (
+    parent uuid not null,
+    parent_group bigint not null,
+    machine text not null,
+    key text not null,
+    partition bigint not null,
+    call_id uuid not null,
+    attachment text not null,
+    end_event text,
+    failure_event text,
+    cancel_sent boolean not null,
+    told bigint not null,
+    state text,
+    status text not null,
+    created_at bigint not null,
+    updated_at bigint not null,
+    primary key (parent, parent_group, machine, key)
+);
+
+create index fsm_remote_children_open
+    on fsm_remote_children (parent, parent_group)
+    where status in ('running', 'error');
 
 -- Ends and errors of children that their parents have not been told yet.
 create table fsm_child_events (

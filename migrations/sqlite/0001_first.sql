@@ -52,6 +52,7 @@ create table fsm_instances (
     progress_at integer,
     parent blob,
     parent_group integer,
+    parent_elsewhere text,
     attachment text,
     end_event text,
     failure_event text,
@@ -195,7 +196,8 @@ create index fsm_outbox_due
     on fsm_outbox (machine, due_at)
     where due_at is not null;
 
--- Events that verbs sent to instances of other partitions, in the order of the numbers. Each has the time of its next delivery.
+-- Events that verbs sent to instances of other partitions, and the notices between parents and children in different partitions, in the order of
+-- the numbers. Each has the time of its next delivery.
 create table fsm_partition_outbox (
     outbox_id integer not null primary key,
     partition integer not null,
@@ -209,7 +211,8 @@ create table fsm_partition_outbox (
     deliver_at integer,
     due_at integer not null,
     tries integer not null,
-    priority integer
+    priority integer,
+    notice text
 ) strict;
 
 create unique index fsm_partition_outbox_call
@@ -220,6 +223,34 @@ create index fsm_partition_outbox_line
 
 create index fsm_partition_outbox_due
     on fsm_partition_outbox (partition, due_at);
+
+create index fsm_partition_outbox_sender
+    on fsm_partition_outbox (sender)
+    where notice is not null;
+
+-- The children that belong to other partitions than their parents: what the parent's partition knows of them. `told` is the number of the last report.
+create table fsm_remote_children (
+    parent blob not null,
+    parent_group integer not null,
+    machine text not null,
+    key text not null,
+    partition integer not null,
+    call_id blob not null,
+    attachment text not null,
+    end_event text,
+    failure_event text,
+    cancel_sent integer not null,
+    told integer not null,
+    state text,
+    status text not null,
+    created_at integer not null,
+    updated_at integer not null,
+    primary key (parent, parent_group, machine, key)
+) strict, without rowid;
+
+create index fsm_remote_children_open
+    on fsm_remote_children (parent, parent_group)
+    where status in ('running', 'error');
 
 -- Ends and errors of children that their parents have not been told yet.
 create table fsm_child_events (

@@ -50,8 +50,10 @@ pub fn ship<const N: usize>(parcels: [&str; N]) -> Ship {
     Ship { parcels: parcels.map(str::to_owned).into(), ..Ship::default() }
 }
 
+/// A parcel whose key begins with `nest` contains another one.
 fn pack(key: &str) -> (String, Pack) {
-    (key.to_owned(), Pack { fails: key.contains("heavy"), inner: Vec::new() })
+    let inner = if key.starts_with("nest") { vec![format!("in-{key}")] } else { Vec::new() };
+    (key.to_owned(), Pack { fails: key.contains("heavy"), inner })
 }
 
 #[verb]

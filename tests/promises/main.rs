@@ -71,6 +71,8 @@ mod policies;
 mod priorities;
 mod product;
 mod prometheus;
+#[cfg(feature = "postgres")]
+mod remote_children;
 mod retention;
 mod retries;
 #[cfg(feature = "postgres")]

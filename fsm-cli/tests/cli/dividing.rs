@@ -200,7 +200,8 @@ async fn what_two_partitions_cannot_have_is_refused_and_nothing_is_imported() {
     let site = Site::new().await;
     site.says(&["partitions", "init", "4"], 0, "").await;
     let (child, parent) = (&accounts[3], &banks[2]);
-    let apart = format!("`account` `{child}` belongs to partition 3, and its parent `bank` `{parent}` to partition 2: children are in");
+    let apart =
+        format!("`account` `{child}` belongs to partition 3, and its parent `bank` `{parent}` to partition 2: it was started together");
     site.says(&["import", export.path()], 1, &apart).await;
     site.says(&["import", export.path()], 1, "nothing was imported").await;
     // The child may come before its parent.

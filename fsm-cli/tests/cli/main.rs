@@ -5,6 +5,7 @@
 mod acting;
 mod all_partitions;
 mod dividing;
+mod dividing_families;
 mod embedded;
 mod families;
 mod keeping;

@@ -212,7 +212,6 @@ async fn a_command_about_many_instances_is_about_all_partitions_or_the_selected_
         site.says(words, 0, "").await;
         site.says(&one, 0, "").await;
     }
-    site.says(&["limits", "set", "gate", "--concurrency", "1"], 2, "has 4 partitions; select one with `--partition N`").await;
     site.says(&["ls", "--partition", "4"], 2, "has 4 partitions, from 0 to 3, and no partition 4").await;
 }
 

@@ -325,7 +325,7 @@ fn side(asked: &Asked, details: &InstanceDetails, now: Timestamp) -> Markup {
 
 /// The parent, the numbers of children, and the oldest children.
 fn family(asked: &Asked, details: &InstanceDetails) -> Markup {
-    let link = |relative: &Relative| html! { (relative.machine) " " a href=(asked.base.instance(&relative.machine, &relative.key)) { (clean(&relative.key)) } };
+    let link = |relative: &Relative| html! { (relative.machine) " " a href=(asked.base_of(&relative.key).instance(&relative.machine, &relative.key)) { (clean(&relative.key)) } };
     let state = |state: Option<&str>| html! { @if let Some(state) = state { code { (state) } } @else { "no state yet" } };
     let children = &details.seen.children;
     html! {

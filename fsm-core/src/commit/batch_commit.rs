@@ -1,6 +1,7 @@
 //! The handling of one batch: read and lock, decide, write. The owner of the transaction commits it afterwards.
 
 mod children;
+mod children_elsewhere;
 mod lines;
 pub mod optimistic;
 mod outgoing;
@@ -20,7 +21,7 @@ use crate::decide::complete::complete;
 use crate::decide::fire::fire;
 use crate::decide::inbox::NeedsMoreRows;
 use crate::decide::interrupt::waits_for_the_attempt;
-use crate::decide::operate::operate;
+use crate::decide::operate::{Act, Operation, operate};
 use crate::decide::send::{Send, SendOutcome, put, send};
 use crate::decide::{DecisionContext, InstanceSnapshot};
 use crate::ids::{CallId, SessionId};
@@ -136,6 +137,21 @@ impl<'e, E: Environment> BatchCommit<'e, E> {
                 let snapshot = batch_snapshot.snapshot(&request.target);
                 let changes = fire(machine, snapshot, Timer::clone(due), self.moment(slot.is_some()))?;
                 Ok(Decided { slot, ..Decided::of(Ok(Reply::Fired), Some(changes)) })
+            }
+            RequestKind::StartChild(started) => {
+                Ok(self.decide_start_of_child(batch_snapshot, machine, &request.target, &started.0, &started.1))
+            }
+            RequestKind::CancelChild { parent, reason } => {
+                let snapshot = batch_snapshot.snapshot(&request.target);
+                let is_its_child = snapshot.instance.parent.is_some_and(|own| own.is_in_group_of(*parent));
+                if snapshot.is_new || !is_its_child || snapshot.instance.status.is_ended() {
+                    return Ok(Decided::of(Ok(Reply::Operated), None));
+                }
+                let operation = Operation { act: Act::Cancel, reason: Some(reason.clone()), actor: None, request: None };
+                Ok(match operate(machine, snapshot, operation, self.moment(false))? {
+                    Ok(changes) => Decided::of(Ok(Reply::Operated), changes),
+                    Err(refusal) => Decided::of(Err(refusal.into()), None),
+                })
             }
             RequestKind::Operate(operation) => {
                 let snapshot = batch_snapshot.snapshot(&request.target);
@@ -309,6 +325,8 @@ impl<E: Environment> BatchCommit<'_, E> {
 /// Sets the consequence of an attempt that did not succeed, and the earliest time at which something of the `changes` comes due.
 fn note_what_follows<E: Environment>(commit_outcome: &mut CommitOutcome<E>, changes: &Changes) {
     commit_outcome.after = After::of(changes);
+    commit_outcome.has_event_elsewhere |=
+        changes.concerns_parent() && changes.instance.parent.is_some_and(|parent| parent.partition.is_some());
     for change in &changes.timers {
         if let TimerChange::Set(timer) = change {
             commit_outcome.due_at = earlier(commit_outcome.due_at, Some(timer.due_at));

@@ -3,7 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use super::rows::{
-    ChildEvent, FileVersion, InLine, KnownCall, Locked, Locks, OpenChildren, Put, RowSnapshot, SenderNote, Target, ToPartition, Unsent,
+    ChildEvent, FileVersion, InLine, KnownCall, Locked, Locks, OpenChildren, Put, RemoteChild, RemoteToCancel, RowSnapshot, SenderNote,
+    Target, ToPartition, Unsent,
 };
 use super::written::Written;
 use crate::call::Attempt;
@@ -105,6 +106,17 @@ pub trait Database: Send {
 
     /// The children of this parent that have not ended.
     fn open_children(&mut self, parent: InstanceId) -> impl Future<Output = Answer<OpenChildren, Self>> + Send;
+
+    /// Adds children that belong to other partitions. Returns the ids of the first calls of those that were not there: the same parent has not
+    /// started them in the same group before.
+    fn put_remote_children(
+        &mut self,
+        children: &[RemoteChild<'_>],
+        now: Timestamp,
+    ) -> impl Future<Output = Answer<HashSet<CallId>, Self>> + Send;
+
+    /// Marks children in other partitions that are to be cancelled with this parent, at most `limit`, and returns those that were not marked.
+    fn remote_to_cancel(&mut self, parent: InstanceId, limit: u32) -> impl Future<Output = Answer<Vec<RemoteToCancel>, Self>> + Send;
 
     /// Stores the trace contexts of calls that have no row of their own yet, each with the instance that it belongs to.
     fn put_traces(&mut self, traces: &[(CallId, InstanceId, TraceContext)]) -> impl Future<Output = Answer<(), Self>> + Send;

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use super::family_notice::{ChildReport, ChildStart, FamilyNotice};
 use super::rows::SenderNote;
 use crate::changes::NoteKind;
 use crate::decide::outbox::backoff;
@@ -37,6 +38,8 @@ pub struct WaitingEvent {
     pub tries: u32,
     /// The priority of the call.
     pub priority: Priority,
+    /// The notice, if the row is one between a parent and a child.
+    pub notice: Option<FamilyNotice>,
 }
 
 /// The events for one receiver that one process delivers now. It has them until the claim ends.
@@ -68,6 +71,8 @@ pub enum SendAnswer {
     Taken,
     /// The receiver refuses the event, with this reason. It is not sent again.
     Refused(String),
+    /// The parent was told that the child completed, and no longer waits for it, for this reason.
+    Unawaited(String),
     /// There is no answer, or the receiver has no room. The event is sent again later.
     Failed,
     /// This process shuts down. Another one sends the event at once.
@@ -92,6 +97,8 @@ pub struct Finish {
     pub notes: Vec<SenderNote>,
     /// The next delivery of the other events.
     pub again: Again,
+    /// The children that could not be started.
+    pub not_started: Vec<ChildReport>,
 }
 
 /// The end of a claim that begins at `now`. `patience` is the longest wait for the answer to one send.
@@ -105,13 +112,14 @@ pub struct Delivery {
     line: ClaimedLine,
     delivered: usize,
     notes: Vec<SenderNote>,
+    not_started: Vec<(ChildStart, InstanceId)>,
     stopped_by: Option<StoppedBy>,
 }
 
 impl Delivery {
     /// The delivery of a line that was just claimed.
     pub fn new(line: ClaimedLine) -> Delivery {
-        Delivery { line, delivered: 0, notes: Vec::new(), stopped_by: None }
+        Delivery { line, delivered: 0, notes: Vec::new(), not_started: Vec::new(), stopped_by: None }
     }
 
     /// The line.
@@ -123,9 +131,11 @@ impl Delivery {
     pub fn next(&mut self, lasted: Duration, is_known: impl FnOnce(&str) -> bool) -> Option<&WaitingEvent> {
         // A refusal is in the history before the next event is sent. Otherwise another process could send the refused event again, after
         // later ones, and it could be taken then.
-        let is_over = self.stopped_by.is_some() || !self.notes.is_empty() || (self.delivered > 0 && lasted >= SENDS);
+        let has_refusal = self.notes.iter().any(|note| note.kind == NoteKind::Rejected);
+        let is_over = self.stopped_by.is_some() || has_refusal || (self.delivered > 0 && lasted >= SENDS);
         let event = self.line.events.get(self.delivered).filter(|_| !is_over)?;
-        if !is_known(&event.event.name) {
+        let is_of_the_engine = matches!(event.notice, Some(FamilyNotice::Cancel { .. } | FamilyNotice::Report(_)));
+        if !is_of_the_engine && !is_known(&event.event.name) {
             self.stopped_by = Some(StoppedBy::UnknownEvent);
             return None;
         }
@@ -138,7 +148,18 @@ impl Delivery {
         match answer {
             SendAnswer::Taken => self.delivered += 1,
             SendAnswer::Refused(detail) => {
+                let detail = match &event.notice {
+                    Some(FamilyNotice::Start(start)) => {
+                        self.not_started.push((start.clone(), event.sender));
+                        format!("the child is not started: {detail}")
+                    }
+                    _ => detail,
+                };
                 self.notes.push(SenderNote { sender: event.sender, kind: NoteKind::Rejected, call: event.call, detail });
+                self.delivered += 1;
+            }
+            SendAnswer::Unawaited(detail) => {
+                self.notes.push(SenderNote { sender: event.sender, kind: NoteKind::Unawaited, call: event.call, detail });
                 self.delivered += 1;
             }
             SendAnswer::Failed => self.stopped_by = Some(StoppedBy::Failure),
@@ -146,10 +167,17 @@ impl Delivery {
         }
     }
 
+    /// The parents of the children that could not be started.
+    pub fn not_started(&self) -> impl Iterator<Item = InstanceId> {
+        self.not_started.iter().map(|(_, parent)| *parent)
+    }
+
     /// The changes that end the claim at `now`.
     pub fn finish(&self, now: Timestamp) -> Finish {
         let delivered = self.line.events[..self.delivered].iter().map(|event| event.call).collect();
-        Finish { delivered, notes: self.notes.clone(), again: self.again(now) }
+        let ClaimedLine { machine, key, .. } = &self.line;
+        let not_started = self.not_started.iter().map(|(start, parent)| ChildReport::not_started(start, *parent, machine, key, now));
+        Finish { delivered, notes: self.notes.clone(), again: self.again(now), not_started: not_started.collect() }
     }
 
     fn again(&self, now: Timestamp) -> Again {
@@ -193,6 +221,8 @@ impl WaitingEvent {
 mod tests {
     use uuid::Uuid;
 
+    use crate::instance::Status;
+
     use super::*;
 
     const NOW: Timestamp = Timestamp::from_micros(1_000_000_000);
@@ -200,7 +230,7 @@ mod tests {
     fn event(number: i64, tries: u32) -> WaitingEvent {
         let call = CallId(Uuid::from_u128(number as u128));
         let event = Event { name: format!("E{number}"), payload: Vec::new() };
-        WaitingEvent { number, call, event, sender: InstanceId(Uuid::nil()), due_at: NOW, tries, priority: Priority::Normal }
+        WaitingEvent { number, call, event, sender: InstanceId(Uuid::nil()), due_at: NOW, tries, priority: Priority::Normal, notice: None }
     }
 
     fn delivery(tries: u32) -> Delivery {
@@ -243,7 +273,12 @@ mod tests {
         assert_eq!(sent(&mut some, [SendAnswer::Taken, SendAnswer::Failed, SendAnswer::Taken]), ["E1", "E2"]);
         assert_eq!(
             some.finish(NOW),
-            Finish { delivered: vec![event(1, 0).call], notes: Vec::new(), again: Again { due_at: NOW + backoff(0), tries: 0 } }
+            Finish {
+                delivered: vec![event(1, 0).call],
+                notes: Vec::new(),
+                again: Again { due_at: NOW + backoff(0), tries: 0 },
+                not_started: Vec::new()
+            }
         );
     }
 
@@ -281,6 +316,35 @@ mod tests {
         assert_eq!(delivery.next(Duration::ZERO, |name| name == "E1"), None);
         assert_eq!(delivery.next(Duration::ZERO, |_| true), None, "it stays stopped");
         assert_eq!(delivery.finish(NOW).again, Again { due_at: NOW + backoff(0), tries: 0 });
+    }
+
+    fn of_a_child(number: i64, notice: FamilyNotice) -> Delivery {
+        let events = vec![WaitingEvent { notice: Some(notice), ..event(number, 0) }, event(number + 1, 0)];
+        Delivery::new(ClaimedLine { machine: "m".into(), key: "k".into(), events, until: NOW + Duration::from_secs(15) })
+    }
+
+    #[test]
+    fn a_child_that_cannot_be_started_is_reported_as_cancelled_and_its_parent_has_a_note() {
+        let (parent_machine, parent_key) = ("order".to_owned(), "o-1".to_owned());
+        let start = ChildStart { group: 3, parent_machine, parent_key, is_detached: false, failure_event: None };
+        let mut delivery = of_a_child(1, FamilyNotice::Start(start));
+        assert_eq!(sent(&mut delivery, [SendAnswer::Refused("the key is taken".into()), SendAnswer::Taken]), ["E1"]);
+        let finish = delivery.finish(NOW);
+        assert_eq!(finish.notes[0].detail, "the child is not started: the key is taken");
+        let reported: Vec<_> =
+            finish.not_started.iter().map(|report| (report.group, &*report.machine, &*report.key, report.status, &report.state)).collect();
+        assert_eq!(reported, [(3, "m", "k", Status::Cancelled, &None)]);
+        assert_eq!(finish.delivered, [event(1, 0).call], "the start leaves the outbox in the same commit");
+    }
+
+    #[test]
+    fn a_notice_needs_no_code_that_has_its_event_and_an_unawaited_end_holds_nothing_back() {
+        let mut delivery = of_a_child(1, FamilyNotice::Cancel { group: 3, reason: String::new() });
+        assert!(delivery.next(Duration::ZERO, |_| false).is_some());
+        delivery.answered(SendAnswer::Unawaited("its parent had ended before".into()));
+        assert!(delivery.next(Duration::ZERO, |_| true).is_some());
+        let finish = delivery.finish(NOW);
+        assert_eq!((finish.notes[0].kind, finish.not_started.len()), (NoteKind::Unawaited, 0));
     }
 
     #[test]

@@ -8,8 +8,9 @@ use crate::call::Attempt;
 use crate::changes::Timer;
 use crate::decide::operate::Operation;
 use crate::decide::send::{Send, SendOutcome};
+use crate::family::{Link, Parent};
 use crate::ids::{CallId, InstanceId};
-use crate::outcome::Outcome;
+use crate::outcome::{Child, Outcome};
 use crate::trace::TraceContext;
 
 /// One request: what is to be decided about an instance.
@@ -45,6 +46,15 @@ pub enum RequestKind {
     Fire(Box<Timer>),
     /// Carry out an operator's act.
     Operate(Box<Operation>),
+    /// Start a child of a parent in another partition.
+    StartChild(Box<(Child, Link)>),
+    /// Cancel a child of this parent, which is in another partition.
+    CancelChild {
+        /// The parent.
+        parent: Parent,
+        /// The reason, for the history.
+        reason: String,
+    },
 }
 
 /// The outcome of an attempt, reported by the session that ran it or by the sweeper.
@@ -126,7 +136,7 @@ impl Request {
             RequestKind::Complete(report) => {
                 is_first && report.outcome.is_of_one_instance() && self.cached != Some(CachedSnapshot::SomethingWaits)
             }
-            RequestKind::Fire(_) | RequestKind::Operate(_) | RequestKind::Deliver | RequestKind::Family => false,
+            _ => false,
         }
     }
 

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use super::family_notice::FamilyNotice;
 use crate::call::Attempt;
 use crate::changes::NoteKind;
+use crate::family::Parent;
 use crate::ids::{CallId, InstanceId};
 use crate::instance::Instance;
-use crate::outcome::{Event, Outgoing};
+use crate::outcome::{Child, Event, Outgoing};
 use crate::priority::Priority;
 use crate::time::Timestamp;
 
@@ -145,6 +147,8 @@ pub struct ToPartition<'a> {
     pub sender: InstanceId,
     /// The event and its receiver.
     pub outgoing: &'a Outgoing,
+    /// The notice, if the row is one between a parent and a child.
+    pub notice: Option<&'a FamilyNotice>,
 }
 
 /// An event in the outbox.
@@ -202,4 +206,28 @@ pub struct ChildEvent {
     pub call: CallId,
     /// The event.
     pub event: Event,
+}
+
+/// A child that belongs to another partition, as a row of its parent's partition.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RemoteChild<'a> {
+    /// The parent and the group.
+    pub parent: Parent,
+    /// The number of the child's partition.
+    pub partition: u32,
+    /// The child.
+    pub child: &'a Child,
+}
+
+/// A child in another partition that is to be cancelled with its parent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemoteToCancel {
+    /// The number of its partition.
+    pub partition: u32,
+    /// Its group.
+    pub group: i64,
+    /// Its machine.
+    pub machine: String,
+    /// Its key.
+    pub key: String,
 }

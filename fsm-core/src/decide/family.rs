@@ -4,7 +4,7 @@ use super::begin::{self, note};
 use super::refusal::{Refusal, Unfit, whose};
 use super::{DecisionContext, InstanceSnapshot, forecast};
 use crate::changes::{Changes, NoteKind, Payload};
-use crate::family::{Family, Link, Parent};
+use crate::family::{Family, Link};
 use crate::instance::{Instance, Status};
 use crate::machine::{CHILDREN_ENDED, Machine};
 use crate::outcome::Child;
@@ -22,20 +22,19 @@ pub enum Started {
 }
 
 /// Decides the start of a child. `snapshot` is that of the child's key, and `machine` the child's machine.
-pub fn start(machine: &Machine, snapshot: &InstanceSnapshot, child: &Child, parent: Parent, moment: DecisionContext) -> Started {
+pub fn start(machine: &Machine, snapshot: &InstanceSnapshot, child: &Child, link: Link, moment: DecisionContext) -> Started {
     let instance = &snapshot.instance;
     if !snapshot.is_new {
         let why = "an instance with this key exists already, and this state did not start it as a child".to_owned();
         let taken = Refusal::NotAllowed { whose: whose(instance), asked: "started", why };
-        return if instance.parent == Some(parent) { Started::Same } else { Started::Refused(taken) };
+        let is_its_own = instance.parent.is_some_and(|parent| parent.is_in_group_of(link.parent));
+        return if is_its_own { Started::Same } else { Started::Refused(taken) };
     }
     let Some(edge) = machine.edge(None, &child.event.name).filter(|edge| edge.is_sent()) else {
         return Started::Refused(Refusal::Unfit(Unfit::new(machine, instance, &[None], &child.event.name)));
     };
     let fair_by = machine.first_fair_value(&child.search);
-    let new = Instance { parent: Some(parent), updated_at: moment.now, fair_by, ..Instance::clone(instance) };
-    let link =
-        Link { parent, is_detached: child.is_detached, end_event: child.end_event.clone(), failure_event: child.failure_event.clone() };
+    let new = Instance { parent: Some(link.parent), updated_at: moment.now, fair_by, ..Instance::clone(instance) };
     let mut changes = Changes { is_new: true, link: Some(Box::new(link)), search: child.search.clone(), ..Changes::of(new) };
     begin::call_with(&mut changes, machine, edge, (child.id, child.priority), Payload::Bytes(child.event.payload.clone()), moment);
     Started::New(Box::new(changes))

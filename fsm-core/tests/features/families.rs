@@ -9,7 +9,7 @@ use fsm_core::decide::family::{Started, all_cancelled, all_ended, start};
 use fsm_core::decide::operate::{Act, Operation, operate};
 use fsm_core::decide::send::{Send, send};
 use fsm_core::decide::{DecisionContext, InstanceSnapshot};
-use fsm_core::family::{Family, Parent};
+use fsm_core::family::{Family, Link, Parent};
 use fsm_core::ids::{CallId, InstanceId, SessionId};
 use fsm_core::instance::{Instance, Status};
 use fsm_core::machine::{CHILDREN_ENDED, Edge, Machine, Verb};
@@ -101,7 +101,7 @@ struct World {
     broken: Option<Promise>,
 }
 
-fn machine(name: &str, verbs: &[(&str, &str)], edges: Vec<Edge>, end: &str) -> Machine {
+pub(crate) fn machine(name: &str, verbs: &[(&str, &str)], edges: Vec<Edge>, end: &str) -> Machine {
     let verb =
         |(name, event): &(&str, &str)| Verb { name: (*name).into(), event: (*event).into(), timeout: None, retry: None, limit: None };
     Machine {
@@ -261,7 +261,8 @@ impl World {
     }
 
     fn start(&mut self, parent: &str, child: &Child) {
-        let Some(link) = self.row(parent).and_then(|row| Some(Parent { id: row.id, group: row.family.group()? })) else { return };
+        let group = self.row(parent).and_then(|row| Some(Parent { id: row.id, group: row.family.group()?, partition: None }));
+        let Some(link) = group.map(|parent| Link::of(child, parent)) else { return };
         let (snapshot, moment) = (self.snapshot("parcel", &child.key), self.moment());
         if let Started::New(changes) = start(&self.children, &snapshot, child, link, moment) {
             self.write(&child.key, snapshot, *changes);

@@ -10,6 +10,7 @@ mod priorities;
 #[allow(dead_code, reason = "the simulation uses all of it")]
 #[path = "../simulation/random.rs"]
 mod random;
+mod remote_families;
 mod schedules;
 
 /// Returns each promise that `broken` reports for any of `seeds` seeds, once.

@@ -9,8 +9,8 @@ use fsm_core::changes::{Changes, Note, NoteKind, Request as Dedup, Waiting};
 use fsm_core::commit::database::Database;
 use fsm_core::commit::request::RequestKind;
 use fsm_core::commit::rows::{
-    ChildEvent, FileVersion, InLine, KnownCall, Locked, Locks, OpenChildren, Put, RowSnapshot, RowVersion, SenderNote, Target, ToPartition,
-    Unsent,
+    ChildEvent, FileVersion, InLine, KnownCall, Locked, Locks, OpenChildren, Put, RemoteChild, RemoteToCancel, RowSnapshot, RowVersion,
+    SenderNote, Target, ToPartition, Unsent,
 };
 use fsm_core::commit::written::Written;
 use fsm_core::decide::inbox::Inbox;
@@ -333,6 +333,14 @@ impl Database for ModelDatabase {
 
     async fn open_children(&mut self, _parent: InstanceId) -> Result<OpenChildren, Stop> {
         Ok(OpenChildren { of_group: false, attached: false })
+    }
+
+    async fn put_remote_children(&mut self, children: &[RemoteChild<'_>], _now: Timestamp) -> Result<HashSet<CallId>, Stop> {
+        Ok(children.iter().map(|remote| remote.child.id).collect())
+    }
+
+    async fn remote_to_cancel(&mut self, _parent: InstanceId, _limit: u32) -> Result<Vec<RemoteToCancel>, Stop> {
+        Ok(Vec::new())
     }
 
     async fn put_traces(&mut self, _traces: &[(CallId, InstanceId, TraceContext)]) -> Result<(), Stop> {

@@ -38,7 +38,7 @@ impl ForPartition {
     fn waiting(&self) -> WaitingEvent {
         let Outgoing { id, event, priority, .. } = &self.outgoing;
         let (sender, due_at, tries) = (self.sender, self.due_at, self.tries);
-        WaitingEvent { number: self.number, call: *id, event: event.clone(), sender, due_at, tries, priority: *priority }
+        WaitingEvent { number: self.number, call: *id, event: event.clone(), sender, due_at, tries, priority: *priority, notice: None }
     }
 
     /// True if the row is of the line of this receiver, and is not delayed beyond `now`.

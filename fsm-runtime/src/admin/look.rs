@@ -1,6 +1,7 @@
 //! The reads of an operator: single instances, pages of instances, and overviews of a machine.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fsm_core::call::Attempt;
 use fsm_core::commit::rows::Target;
@@ -12,10 +13,12 @@ use fsm_store::family::{self, Relative};
 use fsm_store::outbox::{self, FullInbox};
 use fsm_store::overview::{self, Coming, Failing, InboxEvent, Overdue, PendingTimer, RejectedCount, RejectedEvent, Retrying, Times};
 use fsm_store::pages::{self, After, Found, PageFilter, Unreadable};
+use fsm_store::parent_elsewhere::ParentElsewhere;
 use fsm_store::traces;
 use fsm_store::view as rows;
 
 use super::Admin;
+use super::opening::Opening;
 use crate::data_protection::Owner;
 use crate::encode;
 use crate::error::Error;
@@ -27,6 +30,9 @@ use crate::search;
 
 /// The events of the outbox that wait for one instance are counted no further.
 const MOST_COUNTED: u32 = 10_000;
+
+/// The maximum time to read the parent of an instance in another partition.
+const ANOTHER_PARTITION: Duration = Duration::from_secs(5);
 
 /// The maximum number of children in the details of an instance.
 const CHILDREN: u32 = 100;
@@ -114,8 +120,16 @@ impl Admin {
             search::fields_of(conn, self.engine.catalog.search_fields(machine), &[row.id]).await?.remove(&row.id).unwrap_or_default();
         let mut seen = InstanceView { fields, ..InstanceView::new(row, live, before, &self.engine.data_protection) };
         seen.read_family(conn).await?;
+        let elsewhere = seen.parent_elsewhere(conn).await?;
         let children = family::first_children(conn, &seen.row, CHILDREN).await?;
         let trace = traces::of(conn, newest_call.as_slice()).await?.into_values().next();
+        drop(reader);
+        if let Some((id, elsewhere)) = elsewhere {
+            seen.parent = match &self.url {
+                Some(directory) => parent_from(directory, id, elsewhere).await,
+                None => self.engine.parent_elsewhere(id, elsewhere).await,
+            };
+        }
         Ok(InstanceDetails { seen: self.shown(seen), children, inbox, full_inbox, trace, timers, entries, attempts })
     }
 
@@ -249,4 +263,18 @@ impl Admin {
     pub async fn newest(&self, limit: u32) -> Result<Vec<Times>, Error> {
         self.engine.read(|| async { Ok(overview::newest(&mut self.engine.store.reader().await?.conn(), limit).await?) }).await
     }
+}
+
+/// The parent of an instance, which is in another partition, by a connection of its own; `None` if retention has deleted it. If it cannot be read,
+/// the parent is shown as running and without its state.
+async fn parent_from(directory: &str, id: InstanceId, elsewhere: ParentElsewhere) -> Option<Relative> {
+    let ParentElsewhere { machine, key, .. } = elsewhere;
+    let read = async {
+        let opened = Opening::to_read(directory).of_key(&key).store(true).await.ok()?;
+        let found = async { family::relative(&mut opened.store.reader().await?.conn(), id).await }.await;
+        opened.close().await;
+        found.ok()
+    };
+    let found = tokio::time::timeout(ANOTHER_PARTITION, read).await.ok().flatten();
+    found.unwrap_or(Some(Relative { machine, key, state: None, status: Status::Running }))
 }

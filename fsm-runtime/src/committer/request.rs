@@ -72,7 +72,9 @@ pub(crate) fn to_decide(batch: &[Request]) -> Vec<&request::Request> {
 impl Request {
     pub(crate) fn new(target: InstanceKey, kind: RequestKind, reply: Option<oneshot::Sender<Result<Reply, Error>>>) -> Request {
         let (origin, ticket) = match &kind {
-            RequestKind::Send(_) | RequestKind::Operate(_) => (Origin::Caller, Some(Arc::default())),
+            RequestKind::Send(_) | RequestKind::Operate(_) | RequestKind::StartChild(_) | RequestKind::CancelChild { .. } => {
+                (Origin::Caller, Some(Arc::default()))
+            }
             RequestKind::Complete(_) => (Origin::Report, None),
             RequestKind::Fire(_) | RequestKind::Deliver | RequestKind::Family => (Origin::Loop, None),
         };
@@ -192,7 +194,7 @@ impl Request {
     /// it was claimed.
     pub(super) fn was_due(&self) -> bool {
         match &self.kind {
-            RequestKind::Send(_) | RequestKind::Operate(_) => false,
+            RequestKind::Send(_) | RequestKind::Operate(_) | RequestKind::StartChild(_) | RequestKind::CancelChild { .. } => false,
             RequestKind::Complete(report) => report.attempt.was_due(),
             RequestKind::Fire(_) | RequestKind::Deliver | RequestKind::Family => true,
         }

@@ -3,14 +3,17 @@
 use std::any::TypeId;
 use std::future::IntoFuture;
 use std::marker::PhantomData;
+use std::sync::Arc;
 
 use fsm_core::ids::CallId;
 use fsm_core::instance::Status;
 use fsm_core::outcome::{Child, Event};
+use fsm_core::partition::Partition;
 use fsm_core::priority::Priority;
 use fsm_store::open::Store;
 use fsm_store::pages::PageFilter;
-use futures_util::future::BoxFuture;
+use fsm_store::remote_children;
+use futures_util::future::{BoxFuture, try_join_all};
 use uuid::Uuid;
 
 use super::Ctx;
@@ -33,6 +36,9 @@ impl<V> Ctx<'_, V> {
     /// This instance takes [`ChildrenEnded`](crate::children::ChildrenEnded) when all children have ended that were started while it entered
     /// the state or in it, if an edge accepts that event. If this instance is cancelled, its children are cancelled too, unless they are
     /// [`detached`](NewChildren::detached).
+    ///
+    /// On a database with partitions, the child may belong to another one than this instance. It is started there soon after the commit. If its key is
+    /// taken there, the child counts as cancelled before its first transition, and the history of this instance says so.
     ///
     /// The key must be free. If there is an instance with this key, the attempt fails with an error that names the key, when it ends. If that
     /// instance is a child that this instance started in the same state, it is taken to be this child, and nothing is started.
@@ -70,13 +76,6 @@ impl<V> Ctx<'_, V> {
         let (machine, environment) = (M::NAME.to_owned(), &self.running.environment);
         encode::check_key(key)?;
         environment.check_served(M::NAME)?;
-        if let Some(there) = environment.partition.and_then(|here| here.elsewhere(key)) {
-            let key = key.escape_debug();
-            return Err(Error::input(format!(
-                "the child `{machine}` `{key}` belongs to partition {there}, and children are in the partition of their parent; give both keys \
-                 the same tag, as in `{{tenant}}-…`"
-            )));
-        }
         if !M::ENTRY.edges.iter().any(|edge| edge.from.is_none() && edge.verb.event == E::EVENT) {
             let starts: Vec<_> =
                 M::ENTRY.edges.iter().filter(|edge| edge.from.is_none()).map(|edge| format!("`{}`", edge.verb.event)).collect();
@@ -103,12 +102,14 @@ impl<V> Ctx<'_, V> {
     /// Await it for the first page of 100 children. [`limit`](ChildrenRequest::limit) and [`after`](ChildrenRequest::after) read the others, so
     /// that the memory is bounded.
     ///
-    /// Returns an error if the database cannot be read.
+    /// The children in other partitions are those that are started there. Returns an error if a database with children cannot be read.
     pub fn children<M: Machine>(&self) -> ChildrenRequest<M> {
         let environment = &self.running.environment;
         let filter = PageFilter { parent: Some(self.running.attempt.instance), limit: Filter::default().limit, ..PageFilter::default() };
         ChildrenRequest {
             store: environment.store.clone(),
+            partition: environment.partition,
+            stores: environment.stores.clone(),
             data_protection: environment.data_protection.clone(),
             filter,
             machine: PhantomData,
@@ -141,6 +142,8 @@ impl NewChildren<'_> {
 #[must_use = "nothing is read until it is awaited"]
 pub struct ChildrenRequest<M> {
     store: Store,
+    partition: Option<Partition>,
+    stores: Option<Arc<[Store]>>,
     data_protection: DataProtection,
     filter: PageFilter,
     machine: PhantomData<fn() -> M>,
@@ -178,8 +181,25 @@ impl<M: Machine> IntoFuture for ChildrenRequest<M> {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let mut reader = self.store.reader().await?;
-            pages::page(&mut reader.conn(), &self.filter, &self.data_protection).await
+            let (own, elsewhere) = {
+                let mut reader = self.store.reader().await?;
+                let conn = &mut reader.conn();
+                let elsewhere = match (self.filter.parent, &self.stores) {
+                    (Some(parent), Some(_)) => remote_children::partitions(conn, parent).await?,
+                    _ => Vec::new(),
+                };
+                (pages::listed(conn, &self.filter, &self.data_protection).await?, elsewhere)
+            };
+            let here = self.partition.map(|here| here.number());
+            let stores = elsewhere.into_iter().filter(|number| Some(*number) != here);
+            let stores = stores.filter_map(|number| self.stores.as_ref()?.get(number as usize));
+            let others = try_join_all(stores.map(|store| async {
+                let mut reader = store.reader().await?;
+                pages::listed(&mut reader.conn(), &self.filter, &self.data_protection).await
+            }));
+            let mut all = others.await?;
+            all.push(own);
+            Ok(pages::merged(all, &self.filter))
         })
     }
 }

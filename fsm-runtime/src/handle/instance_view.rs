@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use fsm_core::call::Attempt as Row;
+use fsm_core::family::Parent;
 use fsm_core::ids::{CallId, InstanceId};
 use fsm_core::instance::Instance as InstanceRow;
 use fsm_core::search::SearchField;
@@ -13,6 +14,8 @@ use fsm_store::error::StoreError;
 use fsm_store::family::{self, ChildCount, Relative};
 use fsm_store::overview::{InboxEvent, PendingTimer};
 use fsm_store::pages::Unreadable;
+use fsm_store::parent_elsewhere::ParentElsewhere;
+use fsm_store::remote_children;
 use fsm_store::view::WithNewest;
 use fsm_store::{lock, overview, view as rows};
 
@@ -63,6 +66,16 @@ impl InstanceView {
         Ok(())
     }
 
+    /// The id and the name of a parent in another partition.
+    pub(crate) async fn parent_elsewhere(&self, conn: &mut Conn<'_>) -> Result<Option<(InstanceId, ParentElsewhere)>, StoreError> {
+        match self.row.parent {
+            Some(Parent { id, partition: Some(_), .. }) => {
+                Ok(remote_children::parent_elsewhere(conn, self.row.id).await?.map(|elsewhere| (id, elsewhere)))
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// Adds the progress of the open attempt. A value that cannot be read is replaced by the reason.
     fn show_progress(&mut self, progress: Option<(Vec<u8>, Timestamp)>, data_protection: &DataProtection) {
         let (Some(call), Some((bytes, at))) = (&mut self.call, progress) else { return };
@@ -85,6 +98,11 @@ pub(crate) async fn find(engine: &Engine, machine: &str, key: &str) -> Result<Op
     let Some(row) = rows::find(conn, machine, key).await? else { return Ok(None) };
     let mut seen = with_calls(conn, vec![row], engine.catalog.search_fields(machine), &engine.data_protection).await?.only()?;
     seen.read_family(conn).await?;
+    let elsewhere = seen.parent_elsewhere(conn).await?;
+    drop(reader);
+    if let Some((id, elsewhere)) = elsewhere {
+        seen.parent = Box::pin(engine.parent_elsewhere(id, elsewhere)).await;
+    }
     Ok(Some(seen))
 }
 

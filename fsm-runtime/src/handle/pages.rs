@@ -30,14 +30,15 @@ pub(super) async fn list<M: Machine>(engines: &Engines, filter: Filter) -> Resul
         ..PageFilter::default()
     };
     let pages = try_join_all(engines.all().iter().map(|engine| list_one(engine, &wanted))).await?;
-    Ok(divided(partition_pages::merged(pages, &wanted)))
+    Ok(merged(pages, &wanted))
 }
 
 /// An instance of a page, or why it cannot be read.
-type Listed<M> = Result<Instance<M>, Unreadable>;
+pub(crate) type Listed<M> = Result<Instance<M>, Unreadable>;
 
-/// The page as users see it: those that cannot be read are listed separately.
-fn divided<M: Machine>(page: PartitionPage<Listed<M>>) -> Page<Instance<M>> {
+/// Merges the same page of several partitions into one. Those that cannot be read are listed separately.
+pub(crate) fn merged<M: Machine>(pages: Vec<PartitionPage<Listed<M>>>, wanted: &PageFilter) -> Page<Instance<M>> {
+    let page = partition_pages::merged(pages, wanted);
     let (mut items, mut unreadable) = (Vec::with_capacity(page.items.len()), Vec::new());
     for (_, one) in page.items {
         match one {
@@ -61,16 +62,8 @@ async fn list_one<M: Machine>(engine: &Engine, wanted: &PageFilter) -> Result<Pa
         .await
 }
 
-/// Reads a page of instances. Those that this program cannot read are listed separately.
-pub(crate) async fn page<M: Machine>(
-    conn: &mut Conn<'_>,
-    wanted: &PageFilter,
-    data_protection: &DataProtection,
-) -> Result<Page<Instance<M>>, Error> {
-    Ok(divided(listed(conn, wanted, data_protection).await?))
-}
-
-async fn listed<M: Machine>(
+/// Reads a page of instances of one partition, also those that this program cannot read.
+pub(crate) async fn listed<M: Machine>(
     conn: &mut Conn<'_>,
     wanted: &PageFilter,
     data_protection: &DataProtection,

@@ -77,7 +77,8 @@ pub struct Instance<M: Machine> {
     /// The instance that started it with [`Ctx::child`](crate::context::Ctx::child); `None` if there is none, or if retention has deleted it. Only
     /// `get` returns it.
     pub parent: Option<Relative>,
-    /// The number of its children by machine, state and status, also of those that ended long ago. Only `get` returns them.
+    /// The number of its children by machine, state and status, also of those that ended long ago. Only `get` returns them. Children in other
+    /// partitions are running and without a state until they have ended.
     /// [`Filter::parent`] lists the children. The index entries of all of them are counted, so that a parent of a million is slow to get.
     pub children: Vec<ChildCount>,
 }

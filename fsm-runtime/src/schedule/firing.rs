@@ -270,7 +270,8 @@ impl Engine {
         let outgoing = Outgoing::new(id, planned.machine, &event.key, Event { name: event.event.to_owned(), payload });
         // No instance sent it, so that a refusal is only logged.
         let sender = InstanceId(Uuid::nil());
-        partition_outbox::put(&mut tx.conn(), &[ToPartition { partition, sender, outgoing: &outgoing }], self.clock.now()).await?;
+        partition_outbox::put(&mut tx.conn(), &[ToPartition { partition, sender, outgoing: &outgoing, notice: None }], self.clock.now())
+            .await?;
         Ok(())
     }
 }

@@ -126,6 +126,7 @@ impl Engine {
             events: Arc::clone(&known.events),
             served: Arc::clone(&self.catalog.names),
             partition: self.partition,
+            stores: self.stores.get().cloned(),
             has_progress: self.work.as_ref().map(|work| Arc::clone(&work.progress)).unwrap_or_default(),
         }
     }

@@ -41,6 +41,11 @@ macro_rules! has_open_child {
             select 1
             from fsm_instances c
             where c.parent = i.instance_id and c.parent_group = i.family_group and c.status in ('running', 'error')
+        )
+        or exists (
+            select 1
+            from fsm_remote_children r
+            where r.parent = i.instance_id and r.parent_group = i.family_group and r.status in ('running', 'error')
         )"
     };
 }
@@ -69,6 +74,11 @@ pub const OPEN_CHILDREN: Sql = same(concat!(
             select 1
             from fsm_instances c
             where c.parent = i.instance_id and c.status in ('running', 'error') and c.attachment = 'attached'
+        )
+        or exists (
+            select 1
+            from fsm_remote_children r
+            where r.parent = i.instance_id and r.status in ('running', 'error') and r.attachment = 'attached'
         )
     from fsm_instances i
     where i.instance_id = $1"
@@ -135,10 +145,17 @@ pub const CHILD_EVENTS_TAKE: Many = Many {
 /// The number of children of instance `$1` in group `$2`, or of all if it is null, by machine, state and status. Uses the index of children.
 pub const FAMILY_COUNTS: Sql = same(
     "
-    select c.machine, c.state, c.status, count(*)
-    from fsm_instances c
-    where c.parent = $1 and (cast($2 as bigint) is null or c.parent_group = $2)
-    group by c.machine, c.state, c.status",
+    select e.machine, e.state, e.status, count(*)
+    from (
+        select i.machine, i.state, i.status
+        from fsm_instances i
+        where i.parent = $1 and i.parent_elsewhere is null and (cast($2 as bigint) is null or i.parent_group = $2)
+        union all
+        select r.machine, r.state, r.status
+        from fsm_remote_children r
+        where r.parent = $1 and (cast($2 as bigint) is null or r.parent_group = $2)
+    ) as e
+    group by e.machine, e.state, e.status",
 );
 
 /// The instance `$1` as a relative of another one. Uses the primary key.
@@ -152,10 +169,22 @@ pub const RELATIVE: Sql = same(
 /// The first `$2` children of instance `$1`, the oldest first. Uses the index of children.
 pub const FIRST_CHILDREN: Sql = same(
     "
-    select c.machine, c.key, c.state, c.status
-    from fsm_instances c
-    where c.parent = $1
-    order by c.instance_id
+    select e.machine, e.key, e.state, e.status
+    from (
+        select m.machine, m.key, m.state, m.status, m.id
+        from (
+            select i.machine, i.key, i.state, i.status, i.instance_id as id
+            from fsm_instances i
+            where i.parent = $1 and i.parent_elsewhere is null
+            order by i.instance_id
+            limit $2
+        ) as m
+        union all
+        select r.machine, r.key, r.state, r.status, r.call_id
+        from fsm_remote_children r
+        where r.parent = $1
+    ) as e
+    order by e.id
     limit $2",
 );
 
@@ -169,10 +198,16 @@ pub const AWAITS_CHILDREN: Invariant = invariant(
         from fsm_instances i
         where i.family in ('open', 'ended') and i.status in ('running', 'error')
             and not exists (select 1 from fsm_instances c where c.parent = i.instance_id and c.parent_group = i.family_group)
+            and not exists (select 1 from fsm_remote_children r where r.parent = i.instance_id and r.parent_group = i.family_group)
         union all
         select i.instance_id, 'was told that its children have ended, and ' || c.key || ' is ' || c.status
         from fsm_instances i
         join fsm_instances c on c.parent = i.instance_id and c.parent_group = i.family_group and c.status in ('running', 'error')
+        where i.family = 'ended'
+        union all
+        select i.instance_id, 'was told that its children have ended, and ' || r.key || ' is ' || r.status
+        from fsm_instances i
+        join fsm_remote_children r on r.parent = i.instance_id and r.parent_group = i.family_group and r.status in ('running', 'error')
         where i.family = 'ended'
         union all
         select c.instance_id, 'is a child without a group, or is in a group without a parent'
@@ -193,6 +228,12 @@ macro_rules! is_told {
                 from fsm_instances c
                 where c.parent = i.instance_id and c.parent_group = i.family_group
                     and (c.status in ('running', 'error') or c.updated_at > (select max(l.updated_at) from fsm_instances l) - 60000000)
+            )
+            and not exists (
+                select 1
+                from fsm_remote_children r
+                where r.parent = i.instance_id and r.parent_group = i.family_group
+                    and (r.status in ('running', 'error') or r.updated_at > (select max(l.updated_at) from fsm_instances l) - 60000000)
             )
             and ",
             $edges

@@ -5,18 +5,18 @@ use super::statement::{Many, Sql, many, same};
 /// Adds events, in the order of `place`. An event that waits already is not added again.
 pub const PARTITION_OUTBOX_PUT: Many = Many {
     columns: "place bigint, partition bigint, sender uuid, machine text, key text, call_id uuid, event text, payload bytea, created_at bigint, \
-              deliver_at bigint, due_at bigint, priority bigint",
+              deliver_at bigint, due_at bigint, priority bigint, notice text",
     sqlite: "
         insert into fsm_partition_outbox
-            (partition, sender, machine, key, call_id, event, payload, created_at, deliver_at, due_at, tries, priority)
-        select w.partition, w.sender, w.machine, w.key, w.call_id, w.event, w.payload, w.created_at, w.deliver_at, w.due_at, 0, w.priority
+            (partition, sender, machine, key, call_id, event, payload, created_at, deliver_at, due_at, tries, priority, notice)
+        select w.partition, w.sender, w.machine, w.key, w.call_id, w.event, w.payload, w.created_at, w.deliver_at, w.due_at, 0, w.priority, w.notice
         from w
         where true
         on conflict (call_id) do nothing",
     postgres: "
         insert into fsm_partition_outbox
-            (partition, sender, machine, key, call_id, event, payload, created_at, deliver_at, due_at, tries, priority)
-        select w.partition, w.sender, w.machine, w.key, w.call_id, w.event, w.payload, w.created_at, w.deliver_at, w.due_at, 0, w.priority
+            (partition, sender, machine, key, call_id, event, payload, created_at, deliver_at, due_at, tries, priority, notice)
+        select w.partition, w.sender, w.machine, w.key, w.call_id, w.event, w.payload, w.created_at, w.deliver_at, w.due_at, 0, w.priority, w.notice
         from w
         order by w.place
         on conflict (call_id) do nothing",
@@ -116,7 +116,7 @@ pub const PARTITION_OUTBOX_DUE: Sql = of_machines!(due);
 /// lines.
 pub const PARTITION_OUTBOX_LINE: Sql = same(
     "
-    select o.outbox_id, o.call_id, o.event, o.payload, o.sender, o.due_at, o.tries, o.priority
+    select o.outbox_id, o.call_id, o.event, o.payload, o.sender, o.due_at, o.tries, o.priority, o.notice
     from fsm_partition_outbox o
     where o.machine = $1 and o.key = $2 and (o.deliver_at is null or o.deliver_at <= $3)
     order by o.outbox_id
@@ -154,6 +154,22 @@ pub const PARTITION_OUTBOX_TAKE: Many = many(
     "
     delete from fsm_partition_outbox
     where call_id in (select w.call_id from w)",
+);
+
+/// Deletes rows of calls that nobody delivers at the latest `now`. Uses the index by call.
+pub const PARTITION_OUTBOX_WITHDRAW: Many = many(
+    "call_id uuid, now bigint",
+    "
+    delete from fsm_partition_outbox
+    where call_id in (select w.call_id from w) and due_at <= (select max(w.now) from w)",
+);
+
+/// One row if the outbox has call `$1`. Uses the index by call.
+pub const PARTITION_OUTBOX_HAS: Sql = same(
+    "
+    select o.call_id
+    from fsm_partition_outbox o
+    where o.call_id = $1",
 );
 
 /// Deletes delayed events whose delivery has not begun, and returns them. Uses the index by call.

@@ -2,11 +2,14 @@
 
 use super::statement::{Many, Sql, many, same};
 
-/// The condition that no living instance needs this one: it is no child of an instance that has not ended, and its own children are not
-/// being cancelled.
+/// The condition that no living instance needs this one: it is no child of an instance that has not ended, its end was delivered to a
+/// parent in another partition, and its own children are not being cancelled.
 macro_rules! no_family {
     () => {
         "i.family is distinct from 'cancelling' and (
+                i.parent_elsewhere is null
+                or not exists (select 1 from fsm_partition_outbox o where o.sender = i.instance_id and o.notice is not null)
+            ) and (
                 i.parent is null
                 or not exists (select 1 from fsm_instances p where p.instance_id = i.parent and p.status in ('running', 'error'))
             )"

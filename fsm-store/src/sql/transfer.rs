@@ -17,7 +17,7 @@ pub struct Table {
 
 /// The tables in the order of their references. The tables of workers, session logs, reachable time, permits and migrations belong to one database
 /// and are not transferred.
-pub const TABLES: [Table; 16] = [
+pub const TABLES: [Table; 17] = [
     Table {
         name: "machines",
         key: &["text", "text"],
@@ -117,7 +117,7 @@ pub const TABLES: [Table; 16] = [
                 x.attempt, x.attempt_state, x.verb, x.event, x.payload, x.from_state, x.to_state, x.attempt_created_at, \
                 x.scheduled_at, x.due_at, x.remaining_attempts, x.backoff, x.max_backoff, x.retry, x.first_at, \
                 x.worker, x.started_at, x.finished_at, x.attempt_error, x.previous, x.snoozes, x.waits_for, x.runs_under, x.priority, x.progress, x.progress_at, \
-                x.parent, x.parent_group, x.attachment, x.end_event, x.failure_event, x.family, x.family_group, x.fair_by, x.instance_id
+                x.parent, x.parent_group, x.attachment, x.end_event, x.failure_event, x.family, x.family_group, x.fair_by, x.parent_elsewhere, x.instance_id
             from fsm_instances x
             where x.instance_id > $3 and (cast($1 as text) is null or x.machine = $1)
             order by x.instance_id
@@ -131,13 +131,13 @@ pub const TABLES: [Table; 16] = [
              scheduled_at bigint, due_at bigint, remaining_attempts bigint, backoff bigint, max_backoff bigint, \
              retry text, first_at bigint, worker uuid, started_at bigint, finished_at bigint, attempt_error text, \
              previous uuid, snoozes bigint, waits_for text, runs_under text, priority bigint, progress bytea, progress_at bigint, parent uuid, parent_group bigint, attachment text, end_event text, failure_event text, \
-             family text, family_group bigint, fair_by text",
+             family text, family_group bigint, fair_by text, parent_elsewhere text",
             "
             insert into fsm_instances (instance_id, machine, key, status, state, paused, version, row_version, record, error, inbox_head, \
                 inbox_tail, created_at, updated_at, entered_at, pruned, is_open, call_id, attempt, attempt_state, verb, event, \
                 payload, from_state, to_state, attempt_created_at, scheduled_at, due_at, remaining_attempts, backoff, \
                 max_backoff, retry, first_at, worker, started_at, finished_at, attempt_error, previous, snoozes, waits_for, runs_under, priority, progress, progress_at, \
-                parent, parent_group, attachment, end_event, failure_event, family, family_group, fair_by)
+                parent, parent_group, attachment, end_event, failure_event, family, family_group, fair_by, parent_elsewhere)
             select *
             from w",
         ),
@@ -212,7 +212,7 @@ pub const TABLES: [Table; 16] = [
         page: same(
             "
             select x.partition, x.sender, x.machine, x.key, x.call_id, x.event, x.payload, x.created_at, x.deliver_at, x.due_at, x.tries, x.priority,
-                x.outbox_id
+                x.notice, x.outbox_id
             from fsm_partition_outbox x
             where x.outbox_id > $3 and (cast($1 as text) is null or x.machine = $1)
             order by x.outbox_id
@@ -220,10 +220,33 @@ pub const TABLES: [Table; 16] = [
         ),
         insert: many(
             "partition bigint, sender uuid, machine text, key text, call_id uuid, event text, payload bytea, created_at bigint, deliver_at bigint, \
-             due_at bigint, tries bigint, priority bigint",
+             due_at bigint, tries bigint, priority bigint, notice text",
             "
             insert into fsm_partition_outbox
-                (partition, sender, machine, key, call_id, event, payload, created_at, deliver_at, due_at, tries, priority)
+                (partition, sender, machine, key, call_id, event, payload, created_at, deliver_at, due_at, tries, priority, notice)
+            select *
+            from w",
+        ),
+    },
+    Table {
+        name: "remote_children",
+        key: &["uuid", "bigint", "text", "text"],
+        page: same(
+            "
+            select x.parent, x.parent_group, x.machine, x.key, x.partition, x.call_id, x.attachment, x.end_event, x.failure_event, x.cancel_sent, x.told, \
+                x.state, x.status, x.created_at, x.updated_at, x.parent, x.parent_group, x.machine, x.key
+            from fsm_remote_children x
+            where (x.parent, x.parent_group, x.machine, x.key) > ($3, $4, $5, $6)
+                and (cast($1 as text) is null or x.machine = $1 and exists (select 1 from fsm_instances i where i.instance_id = x.parent and i.machine = $1))
+            order by x.parent, x.parent_group, x.machine, x.key
+            limit $2",
+        ),
+        insert: many(
+            "parent uuid, parent_group bigint, machine text, key text, partition bigint, call_id uuid, attachment text, end_event text, \
+             failure_event text, cancel_sent boolean, told bigint, state text, status text, created_at bigint, updated_at bigint",
+            "
+            insert into fsm_remote_children (parent, parent_group, machine, key, partition, call_id, attachment, end_event, failure_event, \
+                cancel_sent, told, state, status, created_at, updated_at)
             select *
             from w",
         ),

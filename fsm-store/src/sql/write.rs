@@ -132,7 +132,7 @@ macro_rules! create {
         insert into fsm_instances (instance_id, machine, key, status, state, paused, version, record, error, inbox_head, inbox_tail,
             created_at, updated_at, entered_at, fair_by, is_open, call_id, attempt, attempt_state, verb, event, payload, from_state, to_state,
             attempt_created_at, scheduled_at, due_at, remaining_attempts, backoff, max_backoff, retry, first_at, worker, started_at, previous,
-            snoozes, waits_for, runs_under, priority, parent, parent_group, attachment, end_event, failure_event)
+            snoozes, waits_for, runs_under, priority, parent, parent_group, parent_elsewhere, attachment, end_event, failure_event)
         select *
         from w
         where true
@@ -146,7 +146,7 @@ pub const CREATE: Many = Many {
         "instance_id uuid, machine text, key text, status text, state text, paused boolean, version bigint, record bytea, error text, \
          inbox_head bigint, inbox_tail bigint, created_at bigint, updated_at bigint, entered_at bigint, fair_by text, is_open boolean, ",
         open_columns!(),
-        ", parent uuid, parent_group bigint, attachment text, end_event text, failure_event text"
+        ", parent uuid, parent_group bigint, parent_elsewhere text, attachment text, end_event text, failure_event text"
     ),
     sqlite: create!(),
     postgres: concat!(create!(), " returning instance_id"),

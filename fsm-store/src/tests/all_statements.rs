@@ -4,7 +4,7 @@ use crate::sql::{self, Many, Sql};
 
 /// Each statement of the store that reads or changes rows by a key. Those of the directory of partitions are left out: its tables exist only in
 /// partitioned databases, have a few rows and are read whole. The tests of partitions run each of them.
-pub(super) const ALL: [(&str, &Sql); 138] = [
+pub(super) const ALL: [(&str, &Sql); 144] = [
     ("CLAIM", &sql::CLAIM),
     ("CLAIM_NORMAL", &sql::CLAIM_NORMAL),
     ("CLAIM_THESE", &sql::CLAIM_THESE),
@@ -81,6 +81,12 @@ pub(super) const ALL: [(&str, &Sql); 138] = [
     ("PARTITION_OUTBOX_DUE", &sql::PARTITION_OUTBOX_DUE),
     ("PARTITION_OUTBOX_LINE", &sql::PARTITION_OUTBOX_LINE),
     ("PARTITION_OUTBOX_POSTPONE", &sql::PARTITION_OUTBOX_POSTPONE),
+    ("PARTITION_OUTBOX_HAS", &sql::PARTITION_OUTBOX_HAS),
+    ("REMOTE_CHILD_REPORT", &sql::REMOTE_CHILD_REPORT),
+    ("AWAITS_REMOTE_CHILD", &sql::AWAITS_REMOTE_CHILD),
+    ("REMOTE_CHILDREN_CANCEL", &sql::REMOTE_CHILDREN_CANCEL),
+    ("REMOTE_CHILDREN_IN", &sql::REMOTE_CHILDREN_IN),
+    ("PARENT_ELSEWHERE", &sql::PARENT_ELSEWHERE),
     ("COUNTS", &sql::COUNTS),
     ("WAITING", &sql::WAITING),
     ("TIMERS_BESIDE", &sql::TIMERS_BESIDE),
@@ -146,7 +152,7 @@ pub(super) const ALL: [(&str, &Sql); 138] = [
 ];
 
 /// Each such statement about many rows.
-pub(super) const MANY: [(&str, &Many); 86] = [
+pub(super) const MANY: [(&str, &Many); 91] = [
     ("PERMIT_GRANT", &sql::PERMIT_GRANT),
     ("PERMIT_RELEASE", &sql::PERMIT_RELEASE),
     ("PERMIT_FENCE", &sql::PERMIT_FENCE),
@@ -174,6 +180,11 @@ pub(super) const MANY: [(&str, &Many); 86] = [
     ("PARTITION_OUTBOX_CLAIM", &sql::PARTITION_OUTBOX_CLAIM),
     ("PARTITION_OUTBOX_TAKE", &sql::PARTITION_OUTBOX_TAKE),
     ("PARTITION_OUTBOX_UNSEND", &sql::PARTITION_OUTBOX_UNSEND),
+    ("PARTITION_OUTBOX_WITHDRAW", &sql::PARTITION_OUTBOX_WITHDRAW),
+    ("REMOTE_CHILDREN_PUT", &sql::REMOTE_CHILDREN_PUT),
+    ("REMOTE_CHILD_EVENT", &sql::REMOTE_CHILD_EVENT),
+    ("REPORT_TO_PARENT", &sql::REPORT_TO_PARENT),
+    ("PRUNE_REMOTE_CHILDREN", &sql::PRUNE_REMOTE_CHILDREN),
     ("NOTE_SENDER", &sql::NOTE_SENDER),
     ("NAMES", &sql::NAMES),
     ("UNSEND", &sql::UNSEND),

@@ -32,7 +32,7 @@ fn outgoing(machine: &str, key: &str, deliver_at: Option<Timestamp>) -> Outgoing
 /// Adds the events for partition 1 at this time, and returns their calls.
 async fn put(store: &Store, events: &[Outgoing], now: Timestamp) -> Vec<CallId> {
     let sender = InstanceId(Uuid::now_v7());
-    let rows: Vec<_> = events.iter().map(|outgoing| ToPartition { partition: 1, sender, outgoing }).collect();
+    let rows: Vec<_> = events.iter().map(|outgoing| ToPartition { partition: 1, sender, outgoing, notice: None }).collect();
     let mut tx = store.begin().await.unwrap();
     partition_outbox::put(&mut tx.conn(), &rows, now).await.unwrap();
     tx.commit().await.unwrap();
@@ -117,7 +117,8 @@ async fn an_event_that_comes_due_waits_for_the_end_of_a_claim_of_later_events() 
         assert_eq!(calls(&line), sent[1..]);
         assert_eq!(claim(&store, HERE, at(300), at(990), 9).await.unwrap(), None);
         assert_eq!(targets(&store).await, [(1, at(900))]);
-        let end = Finish { delivered: calls(&line), notes: Vec::new(), again: Again { due_at: at(400), tries: 0 } };
+        let end =
+            Finish { delivered: calls(&line), notes: Vec::new(), again: Again { due_at: at(400), tries: 0 }, not_started: Vec::new() };
         assert!(finish(&store, &line, &end, at(400)).await.unwrap());
         let line = claim(&store, HERE, at(400), at(990), 9).await.unwrap().unwrap();
         assert_eq!(calls(&line), sent[..1]);
@@ -132,8 +133,12 @@ async fn a_claim_that_another_process_has_taken_over_is_not_finished() {
         let late = claim(&store, HERE, at(200), at(300), 9).await.unwrap().unwrap();
         let line = claim(&store, HERE, at(300), at(900), 9).await.unwrap().unwrap();
         assert_eq!((calls(&late), calls(&line)), (sent.clone(), sent.clone()));
-        let end =
-            |delivered: &[CallId]| Finish { delivered: delivered.to_vec(), notes: Vec::new(), again: Again { due_at: at(400), tries: 0 } };
+        let end = |delivered: &[CallId]| Finish {
+            delivered: delivered.to_vec(),
+            notes: Vec::new(),
+            again: Again { due_at: at(400), tries: 0 },
+            not_started: Vec::new(),
+        };
         assert!(!finish(&store, &late, &end(&sent), at(400)).await.unwrap());
         assert!(finish(&store, &line, &end(&sent[..1]), at(400)).await.unwrap());
         let rest = claim(&store, HERE, at(500), at(990), 9).await.unwrap().unwrap();

@@ -16,6 +16,7 @@ use super::json::{json, policy_text};
 use crate::encrypted::fit_text;
 use crate::error::Result;
 use crate::family::child_event;
+use crate::remote_children;
 use crate::session_log;
 use crate::sink::Sink;
 use crate::sql;
@@ -275,7 +276,13 @@ async fn remember(sink: &mut Sink<'_, '_>, changes: &[&Changes]) -> Result<()> {
 
 /// Records the ends and errors of children for their parents. The statements read from the rows of the children which events the parents want.
 async fn tell_parents(sink: &mut Sink<'_, '_>, changes: &[&Changes]) -> Result<()> {
-    let told: Vec<_> = changes.iter().filter(|change| change.concerns_parent()).map(|change| (*change, child_event(change))).collect();
+    let told = changes.iter().filter(|change| change.concerns_parent());
+    let (elsewhere, here): (Vec<_>, Vec<_>) =
+        told.partition(|change| change.instance.parent.is_some_and(|parent| parent.partition.is_some()));
+    if !elsewhere.is_empty() {
+        remote_children::report(sink, &elsewhere).await?;
+    }
+    let told: Vec<_> = here.into_iter().map(|change| (*change, child_event(change))).collect();
     let rows = told.iter().map(|(change, payload)| {
         let (instance, is_end) = (&change.instance, change.instance.status.is_ended());
         values![instance.id.0, Uuid::now_v7(), is_end, payload.as_slice(), instance.updated_at.as_micros()]

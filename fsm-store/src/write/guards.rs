@@ -11,10 +11,11 @@ use fsm_core::time::micros;
 use uuid::Uuid;
 
 use super::follow::{OPEN, joined, moved_columns, open_columns};
-use super::json::policy_text;
+use super::json::{json, policy_text};
 use crate::conn::Conn;
 use crate::encrypted::fit_text;
 use crate::error::Result;
+use crate::parent_elsewhere::ParentElsewhere;
 use crate::sql;
 use crate::values::{Batch, Value, values};
 
@@ -79,7 +80,7 @@ pub(super) fn close_row<'a>(instance: InstanceId, close: &'a Close, error: Optio
 /// The number of columns of a new instance with its open attempt.
 pub(super) const CREATED: usize = 16 + OPEN + LINK;
 /// The number of columns that only a child has.
-const LINK: usize = 5;
+const LINK: usize = 6;
 
 /// New instances, with the texts of their rows.
 pub(super) struct Created<'a> {
@@ -87,17 +88,20 @@ pub(super) struct Created<'a> {
     error: Option<Cow<'a, str>>,
     policy: Option<String>,
     payload: Option<Cow<'a, [u8]>>,
+    parent_elsewhere: Option<String>,
 }
 
 impl<'a> Created<'a> {
     pub(super) fn of(change: &'a Changes) -> Result<Created<'a>> {
         let policy = change.open.as_ref().map(|open| policy_text(&open.attempt.retry_state)).transpose()?.flatten();
-        Ok(Created { change, error: change.instance.error.as_deref().map(fit_text), policy, payload: payload(change) })
+        let parent_elsewhere = ParentElsewhere::of(change).map(|elsewhere| json(Some(&elsewhere))).transpose()?.flatten();
+        let error = change.instance.error.as_deref().map(fit_text);
+        Ok(Created { change, error, policy, payload: payload(change), parent_elsewhere })
     }
 
     /// A row for `sql::CREATE`.
     pub(super) fn row(&self) -> [Value<'_>; CREATED] {
-        let Created { change: Changes { instance, open, link, .. }, error, policy, payload } = self;
+        let Created { change: Changes { instance, open, link, .. }, error, policy, payload, parent_elsewhere } = self;
         let open = open.as_ref().map(|open| &*open.attempt);
         let [id, state, version, record, error, head, tail, updated_at, entered_at, fair_by] = moved_columns(instance, error.as_deref());
         let [machine, key, status, paused, created_at, is_open] = values![
@@ -113,15 +117,16 @@ impl<'a> Created<'a> {
             is_open,
         ];
         let own = joined::<16, OPEN, { 16 + OPEN }>(own, open_columns(open, payload.as_deref(), policy.as_deref()));
-        joined::<{ 16 + OPEN }, LINK, CREATED>(own, link_columns(link.as_deref()))
+        joined::<{ 16 + OPEN }, LINK, CREATED>(own, link_columns(link.as_deref(), parent_elsewhere.as_deref()))
     }
 }
 
 /// The columns of a child's connection to its parent.
-fn link_columns(link: Option<&Link>) -> [Value<'_>; LINK] {
+fn link_columns<'a>(link: Option<&'a Link>, elsewhere: Option<&'a str>) -> [Value<'a>; LINK] {
     values![
         link.map(|link| link.parent.id.0),
         link.map(|link| link.parent.group),
+        elsewhere,
         link.map(|link| if link.is_detached { "detached" } else { "attached" }),
         link.and_then(|link| link.end_event.as_deref()),
         link.and_then(|link| link.failure_event.as_deref()),

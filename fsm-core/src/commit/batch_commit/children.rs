@@ -9,25 +9,26 @@ use crate::commit::environment::Environment;
 use crate::commit::instance_key::InstanceKey;
 use crate::commit::outcome::CommitOutcome;
 use crate::commit::request::{Reply, Report, Request, RequestKind};
-use crate::commit::rows::ChildEvent;
+use crate::commit::rows::{ChildEvent, RemoteChild};
 use crate::decide::family::{Started, all_cancelled, all_ended, start};
 use crate::decide::fire::rejected;
 use crate::decide::outbox::{Delivery, deliver_in_order};
 use crate::decide::refusal::Refusal;
 use crate::decide::send::Send;
-use crate::family::{Family, Parent};
+use crate::family::{Family, Link, Parent};
 use crate::instance::Instance;
 use crate::outcome::{Child, Outgoing};
 use crate::priority::Priority;
 
 /// The maximum number of ends and errors of children that one commit delivers to their parent.
-const AT_A_TIME: u32 = 250;
+pub(super) const AT_A_TIME: u32 = 250;
 
 impl<E: Environment> BatchCommit<'_, E> {
     /// Returns why a child of a successful verb cannot be started. The attempt fails then.
     pub(super) fn child_that_cannot_start(&self, batch_snapshot: &BatchSnapshot, report: &Report, changes: &Changes) -> Option<Refusal> {
         let parent = parent_of(&changes.instance)?;
-        report.outcome.children().iter().find_map(|child| match self.start_of(batch_snapshot, child, parent, false) {
+        let here = report.outcome.children().iter().filter(|child| self.environment.partition_elsewhere(&child.key).is_none());
+        here.into_iter().find_map(|child| match self.start_of(batch_snapshot, child, parent, false) {
             Some(Started::Refused(refusal)) => Some(refusal),
             _ => None,
         })
@@ -52,7 +53,7 @@ impl<E: Environment> BatchCommit<'_, E> {
     fn start_of(&self, batch_snapshot: &BatchSnapshot, child: &Child, parent: Parent, is_granted: bool) -> Option<Started> {
         let machine = self.environment.machine(&child.machine).ok()?;
         let target = InstanceKey::new(&child.machine, &child.key);
-        Some(start(machine, batch_snapshot.snapshot(&target), child, parent, self.moment(is_granted)))
+        Some(start(machine, batch_snapshot.snapshot(&target), child, Link::of(child, parent), self.moment(is_granted)))
     }
 
     /// Starts the children of the verbs that succeeded, in the transaction of their transitions and after them. All of them are written
@@ -67,9 +68,14 @@ impl<E: Environment> BatchCommit<'_, E> {
         let all: Vec<_> = succeeded(batch, commit_outcomes)
             .flat_map(|(place, outcome)| outcome.children().iter().map(move |child| (place, child)))
             .collect();
-        let (mut targets, mut places, mut decided) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut targets, mut places, mut decided, mut elsewhere) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (place, child) in all {
             let Some(parent) = parent_of(&batch_snapshot.snapshot(&batch[place].target).instance) else { continue };
+            if let Some(partition) = self.environment.partition_elsewhere(&child.key) {
+                elsewhere.push((place, RemoteChild { parent, partition, child }));
+                commit_outcomes[place].families.push(parent.id);
+                continue;
+            }
             let slot = self.slot_for_new_call(&child.machine, child.priority);
             let is_granted = slot.is_some();
             if let Some(Started::New(mut changes)) = self.start_of(batch_snapshot, child, parent, is_granted) {
@@ -79,6 +85,9 @@ impl<E: Environment> BatchCommit<'_, E> {
                 decided.push(Decided { slot, made: Some(child.id), ..Decided::of(Ok(Reply::Operated), Some(*changes)) });
             }
             commit_outcomes[place].families.push(parent.id);
+        }
+        if !elsewhere.is_empty() {
+            self.start_elsewhere(db, batch, &elsewhere, commit_outcomes).await?;
         }
         if decided.is_empty() {
             return Ok(());
@@ -127,6 +136,9 @@ impl<E: Environment> BatchCommit<'_, E> {
             return Ok(false);
         }
         let id = batch_snapshot.snapshot(target).instance.id;
+        if self.cancel_elsewhere(db, batch_snapshot, target, commit_outcome).await? {
+            return Ok(true);
+        }
         let (delivered, is_all) = self.deliver_child_events(db, batch_snapshot, target, commit_outcome).await?;
         let open = db.open_children(id).await?;
         let slot = self.slot_for_new_call(&target.machine, Priority::Normal);
@@ -196,5 +208,5 @@ impl<E: Environment> BatchCommit<'_, E> {
 
 /// The parent of children that are started with this row of it.
 fn parent_of(instance: &Instance) -> Option<Parent> {
-    Some(Parent { id: instance.id, group: instance.family.group()? })
+    Some(Parent { id: instance.id, group: instance.family.group()?, partition: None })
 }

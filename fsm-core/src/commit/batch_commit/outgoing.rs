@@ -170,7 +170,7 @@ impl<E: Environment> BatchCommit<'_, E> {
     ) {
         let (sender, trace) = (batch_snapshot.snapshot(&request.target).instance.id, trace_of(request));
         for (_, outgoing) in to_one {
-            rows.elsewhere.push(ToPartition { partition, sender, outgoing });
+            rows.elsewhere.push(ToPartition { partition, sender, outgoing, notice: None });
             rows.traces.extend(trace.map(|trace| (outgoing.id, sender, trace.clone())));
         }
         commit_outcome.has_event_elsewhere = true;

@@ -23,6 +23,10 @@ impl<E: Environment> Decided<E> {
                 let calls = [Some(report.attempt.call), follows].into_iter().flatten();
                 changes.traces.extend(report.trace.iter().flat_map(|trace| calls.clone().map(move |call| (call, trace.clone()))));
             }
+            (RequestKind::StartChild(started), _) => {
+                self.made = Some(started.0.id);
+                changes.traces.extend(request.trace.clone().map(|trace| (started.0.id, trace)));
+            }
             _ => {}
         }
         self

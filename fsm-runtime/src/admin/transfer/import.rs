@@ -11,6 +11,7 @@ use fsm_store::{migrate, outbox};
 use serde_json::Value;
 use uuid::Uuid;
 
+use super::elsewhere::check_without_partitions;
 use super::lines::{SHAPE, TOGETHER, id_of, is_executing, parsed, text_of};
 use super::routes::{Child, Destination, Misfit, Routed, Routes, waits_for_partition};
 use crate::admin::opening::{Opened, Opening};
@@ -80,8 +81,8 @@ impl Import {
     /// Reads the next line of an export.
     ///
     /// Returns an `is_input` error for a line that is not part of an export, and for a row that cannot be where it belongs: an instance of another
-    /// partition than the selected one, a child in another partition than its parent, a call under a limit in a database with partitions, and an
-    /// event that waits for another partition in a database without partitions. Returns `is_conflict` if the database already has instances of
+    /// partition than the selected one, a child that would come apart from its parent, a call under a limit in a database with partitions, and, in a
+    /// database without partitions, an event that waits for another partition or a child in another partition than its parent that has not ended. Returns `is_conflict` if the database already has instances of
     /// one of the machines. After an error the import cannot be finished.
     pub async fn line(&mut self, line: &str) -> Result<(), Error> {
         let value: Value = serde_json::from_str(line).map_err(|error| Error::input(format!("the line is not JSON: {error}")))?;
@@ -192,8 +193,8 @@ impl Import {
             Err(error) => return error,
         };
         Error::input(format!(
-            "`{machine}` `{}` belongs to partition {partition}, and its parent {parent} to partition {there}: children are in the partition of \
-             their parent; keys with the same tag are together, as in `{{tenant}}-…`",
+            "`{machine}` `{}` belongs to partition {partition}, and its parent {parent} to partition {there}: it was started together with \
+             its parent in one partition, and cannot be separated from it; keys with the same tag are together, as in `{{tenant}}-…`",
             key.escape_debug()
         ))
     }
@@ -246,7 +247,11 @@ impl Target {
             (partition, _) if transfer::name(table) == "partition_outbox" && partition.is_none_or(|partition| partition.of() == 1) => {
                 Err(Misfit::Error(waits_for_partition(table, &row)))
             }
-            _ => Ok(Routed { table, row, to: Destination::Partition(0) }),
+            (None, _) => {
+                check_without_partitions(table, &row).map_err(Misfit::Error)?;
+                Ok(Routed { table, row, to: Destination::Partition(0) })
+            }
+            (Some(_), _) => Ok(Routed { table, row, to: Destination::Partition(0) }),
         }
     }
 

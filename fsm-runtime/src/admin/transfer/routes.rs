@@ -6,6 +6,7 @@ use fsm_core::partition::partition_of;
 use fsm_store::transfer::{self, Field, TABLES};
 use uuid::Uuid;
 
+use super::elsewhere::{is_started_elsewhere, set_partition_of_child, set_partition_of_parent};
 use super::lines::{field_of, id_of, text_of};
 use crate::error::Error;
 
@@ -62,13 +63,20 @@ impl Routes {
     }
 
     /// Finds the destination of a row. An instance comes before all rows that belong to it.
-    pub(super) fn route(&mut self, table: usize, row: Vec<Field>) -> Result<Routed, Misfit> {
+    pub(super) fn route(&mut self, table: usize, mut row: Vec<Field>) -> Result<Routed, Misfit> {
         let to = match transfer::name(table) {
             "machines" | "limits" => Destination::Everywhere,
             // The time of the next start counts in the home of the value.
             "limit_values" => self.of_key(text_of(table, &row, "value")),
             "schedules" => self.of_key(text_of(table, &row, "name")),
-            "instances" => Destination::Partition(self.settle(table, &row)?),
+            "instances" => {
+                set_partition_of_parent(table, &mut row, self.partitions).map_err(Misfit::Error)?;
+                Destination::Partition(self.settle(table, &row)?)
+            }
+            "remote_children" => {
+                set_partition_of_child(table, &mut row, self.partitions);
+                self.home(id_of(table, &row, "parent"))
+            }
             "outbox" => return Ok(self.route_event(table, row)),
             "partition_outbox" => return self.route_event_to_partition(table, row).map_err(Misfit::Error),
             "child_events" => self.home(id_of(table, &row, "parent")),
@@ -88,7 +96,7 @@ impl Routes {
         let partition = partition_of(key, self.partitions);
         let number = u16::try_from(partition).expect("there are at most 1024 partitions");
         self.homes.extend(id_of(table, row, "instance_id").map(|id| (id, number)));
-        if let Some(parent) = id_of(table, row, "parent") {
+        if let Some(parent) = id_of(table, row, "parent").filter(|_| !is_started_elsewhere(table, row)) {
             let child = Child { machine: machine.to_owned(), key: key.to_owned(), partition, parent };
             if let Some(child) = self.check_family(child)? {
                 self.children.push(child);
@@ -120,6 +128,7 @@ impl Routes {
                     "deliver_at" => Field::Number(None),
                     "due_at" => created_at.clone(),
                     "tries" => Field::Number(Some(0)),
+                    "notice" => Field::Text(None),
                     column => field_of(table, &row, column).cloned().expect("both outboxes have this column"),
                 };
                 let row = transfer::columns(elsewhere).into_iter().map(value).collect();
