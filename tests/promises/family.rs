@@ -94,6 +94,8 @@ async fn delivered(ctx: &mut Ctx<'_>, log: &mut Log, all: ChildrenEnded) -> Resu
         let Some(next) = page.next else { break };
         page = ctx.children::<Parcel>().limit(2).after(next).await?;
     }
+    // They come in the order of their creation, which differs if they are in other partitions.
+    keys.sort();
     let (delivered, lost) = (all.in_state(ParcelState::Handed), all.in_state(ParcelState::Lost));
     let cancelled = all.with_status(Status::Cancelled);
     log.lines.push(format!("{}: {delivered} delivered, {lost} lost, {cancelled} cancelled, {}", all.state, keys.join(" ")));

@@ -104,7 +104,7 @@ async fn a_crash_at_any_point_starts_each_child_once_and_counts_its_end_once() {
     let bed = family().partitions(2).await;
     let (orders, parcels) = (bed.machine::<Gathering>(), bed.machine::<Parcel>());
     // A third of the statements are tried.
-    for crash in (0..).step_by(3) {
+    for crash in (0..).step_by(5) {
         let (order, children) = (key_of_two(&format!("o-{crash}"), 0), ["a", "b"].map(|name| key_of_two(&format!("{name}-{crash}"), 1)));
         let died = bed.crash_after_statements(crash, async {
             orders.send(&order, Gather { parcels: children.to_vec() }).await.unwrap();
@@ -162,7 +162,7 @@ async fn a_crash_at_any_point_starts_each_child_once_and_counts_its_end_once() {
 async fn a_crash_at_any_point_of_a_cancellation_cancels_the_children() {
     let bed = family().partitions(2).await;
     let orders = bed.machine::<Order>();
-    for crash in (0..).step_by(3) {
+    for crash in (0..).step_by(5) {
         let (order, children) = (key_of_two(&format!("o-{crash}"), 0), ["a", "b"].map(|name| key_of_two(&format!("{name}-{crash}"), 1)));
         orders.send(&order, ship_to(&[&children[0], &children[1]])).await.unwrap();
         // Some of the children are not started yet when their parent is cancelled.
