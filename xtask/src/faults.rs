@@ -24,8 +24,8 @@ pub fn run(args: &[String]) -> Result<(), Failed> {
         println!("    SKIPPED: `failover`, for {missing}");
     }
     if args.iter().any(|word| word == "--short") {
-        // Of the whole workspace, as the tests: a build of this package alone has other features, and builds everything again.
-        run_step(&mut cargo(&["build", "--workspace", "--bin", NAME]))?;
+        // With the features that the tests were built with, which are those of examples too. Otherwise everything is built again.
+        run_step(&mut cargo(&["build", "--workspace", "--bin", NAME, "--examples"]))?;
         let program = std::env::current_exe().map_err(Failed::because)?.with_file_name(NAME);
         return run_step(Command::new(program).args(args));
     }

@@ -122,7 +122,7 @@ async fn nothing_is_overwritten_and_nothing_is_half_imported() {
         (text.replacen(r#""machine":"order""#, r#""machine":"other""#, 1), 1, "line 2: a row is of the machine `other`"),
         (text.replacen(r#""schema":"#, r#""schema":9"#, 1), 1, "line 1: the export is of schema 9"),
         (text.replacen(r#""table":"instances""#, r#""table":"workers""#, 1), 1, "there is no table `workers`"),
-        (text.replacen(r#""paused":"#, r#""paused":0, "was":"#, 1), 1, "a row of `instances` has 52 fields, not 53"),
+        (text.replacen(r#""paused":"#, r#""paused":0, "was":"#, 1), 1, "a row of `instances` has 53 fields, not 54"),
         (format!("{text}{{}}"), 1, "there is more after the end of the export"),
         ("a shopping list\n".to_owned(), 1, "line 1: the line is not JSON"),
         (String::new(), 2, "the export is cut off after 0 rows"),

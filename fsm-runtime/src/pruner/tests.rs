@@ -141,7 +141,7 @@ impl Made {
         row.extend([Field::Text(None), Field::Id(None), number(0)]);
         // Without a limit, a priority, progress and a family.
         row.extend([Field::Text(None), Field::Text(None), Field::Number(None), Field::Bytes(None), Field::Number(None)]);
-        row.extend([Field::Id(None), Field::Number(None), Field::Text(None), Field::Text(None), Field::Text(None)]);
+        row.extend([Field::Id(None), Field::Number(None), Field::Text(None), Field::Text(None), Field::Text(None), Field::Text(None)]);
         row.extend([Field::Text(None), Field::Number(None), Field::Text(None)]);
         row
     }
