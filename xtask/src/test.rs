@@ -1,5 +1,6 @@
 //! `cargo xtask test`: runs all tests, with a PostgreSQL server for their duration.
 
+use std::thread;
 use std::time::Instant;
 
 use crate::step::{Failed, cargo, cargo_has, run as run_step};
@@ -18,7 +19,9 @@ pub fn run(args: &[String]) -> Result<(), Failed> {
     }
     let with_server = |words: &[&str]| run_step(cargo(words).args(args).env(cluster::VARIABLE, &url).env(cluster::SECOND, &second));
     let ended = if cargo_has("nextest") {
-        let tests = with_server(&["nextest", "run", "--workspace", "--no-fail-fast"]);
+        // Many tests wait for a database or for time, and leave a processor to others.
+        let threads = thread::available_parallelism().map_or(2, |processors| processors.get() + 1).to_string();
+        let tests = with_server(&["nextest", "run", "--workspace", "--no-fail-fast", "--test-threads", &threads]);
         // The documentation tests do not accept the arguments of nextest.
         let docs = if args.is_empty() { with_server(&["test", "--workspace", "--doc"]) } else { Ok(()) };
         tests.and(docs)
