@@ -17,11 +17,14 @@ pub fn run(args: &[String]) -> Result<(), Failed> {
     if let Err(missing) = chromium::ensure() {
         println!("    NOT TESTED: the web console in a browser, for {missing}");
     }
-    let with_server = |words: &[&str]| run_step(cargo(words).args(args).env(cluster::VARIABLE, &url).env(cluster::SECOND, &second));
+    // Many tests wait for a database or for time, and leave a processor to others.
+    let threads = thread::available_parallelism().map_or(2, |processors| processors.get() + 1).to_string();
+    let with_server = |words: &[&str]| {
+        let variables = [(cluster::VARIABLE, &url), (cluster::SECOND, &second), ("NEXTEST_TEST_THREADS", &threads)];
+        run_step(cargo(words).args(args).envs(variables))
+    };
     let ended = if cargo_has("nextest") {
-        // Many tests wait for a database or for time, and leave a processor to others.
-        let threads = thread::available_parallelism().map_or(2, |processors| processors.get() + 1).to_string();
-        let tests = with_server(&["nextest", "run", "--workspace", "--no-fail-fast", "--test-threads", &threads]);
+        let tests = with_server(&["nextest", "run", "--workspace", "--no-fail-fast"]);
         // The documentation tests do not accept the arguments of nextest.
         let docs = if args.is_empty() { with_server(&["test", "--workspace", "--doc"]) } else { Ok(()) };
         tests.and(docs)
