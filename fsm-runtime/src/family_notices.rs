@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use fsm_core::commit::family_notice::{ChildStart, FamilyNotice};
-use fsm_core::commit::instance_key::InstanceKey;
+use fsm_core::commit::family_notice::{ChildReport, ChildStart};
 use fsm_core::commit::partition_delivery::{ClaimedLine, SendAnswer, WaitingEvent};
 use fsm_core::commit::request::RequestKind;
 use fsm_core::family::Parent;
@@ -14,9 +13,7 @@ use fsm_core::search::SearchField;
 use fsm_store::family::{self, Relative};
 use fsm_store::parent_elsewhere::ParentElsewhere;
 use fsm_store::remote_children::{self, Heard};
-use tokio::time::Instant;
 
-use crate::committer::request::Request;
 use crate::engine::Engine;
 use crate::error::Error;
 
@@ -35,51 +32,42 @@ impl Engine {
         Ok(RequestKind::StartChild(Box::new((Child { search, ..child }, link))))
     }
 
-    /// Sends a notice about a child to the partition of its receiver. No commit of a cancellation begins after `ends`.
-    pub(crate) async fn send_notice(
-        &self,
-        there: &Engine,
-        line: &ClaimedLine,
-        waiting: &WaitingEvent,
-        notice: &FamilyNotice,
-        ends: Instant,
-    ) -> Result<SendAnswer, Error> {
-        match notice {
-            FamilyNotice::Cancel { group, reason } => {
-                let parent = Parent { id: waiting.sender, group: *group, partition: self.partition.map(|here| here.number()) };
-                let kind = RequestKind::CancelChild { parent, reason: reason.clone() };
-                let target = InstanceKey::new(&line.machine, &line.key);
-                there.request_until(ends, |reply| Request::new(target, kind, Some(reply))).await?;
-                Ok(SendAnswer::Taken)
-            }
-            FamilyNotice::Report(report) => {
-                let heard = remote_children::hear(&there.store, report, waiting.sender, waiting.call, there.clock.now()).await?;
-                there.look_at_family_soon(report.parent);
-                Ok(match heard {
-                    Heard::Recorded => SendAnswer::Taken,
-                    Heard::Unawaited(why) => SendAnswer::Unawaited(why),
-                    Heard::ComesAgain => SendAnswer::Failed,
-                })
-            }
-            FamilyNotice::Start(_) => Ok(SendAnswer::Taken),
-        }
+    /// The request that cancels a child whose parent is in this partition.
+    pub(crate) fn cancellation_of(&self, waiting: &WaitingEvent, group: i64, reason: &str) -> RequestKind {
+        let parent = Parent { id: waiting.sender, group, partition: self.partition.map(|here| here.number()) };
+        RequestKind::CancelChild { parent, reason: reason.to_owned() }
+    }
+
+    /// Sends the report of a child to the partition of its parent.
+    pub(crate) async fn send_report(&self, there: &Engine, waiting: &WaitingEvent, report: &ChildReport) -> Result<SendAnswer, Error> {
+        let heard = remote_children::hear(&there.store, report, waiting.sender, waiting.call, there.clock.now()).await?;
+        there.look_at_family_soon(report.parent);
+        Ok(match heard {
+            Heard::Recorded => SendAnswer::Taken,
+            Heard::Unawaited(why) => SendAnswer::Unawaited(why),
+            Heard::ComesAgain => SendAnswer::Failed,
+        })
     }
 
     /// The parent of an instance, which is in another partition; `None` if retention has deleted it. If that partition cannot be read within a
     /// second, the parent is shown as running and without its state.
     pub(crate) async fn parent_elsewhere(&self, id: InstanceId, elsewhere: ParentElsewhere) -> Option<Relative> {
-        let ParentElsewhere { machine, key, .. } = elsewhere;
         let read = async {
-            let there = self.of_key(&key)?;
+            let there = self.of_key(&elsewhere.key)?;
             let mut reader = there.store.reader().await.ok()?;
             family::relative(&mut reader.conn(), id).await.ok()
         };
         let found = tokio::time::timeout(Duration::from_secs(1), read).await.ok().flatten();
-        found.unwrap_or(Some(Relative { machine, key, state: None, status: Status::Running }))
+        found.unwrap_or_else(|| Some(unread(elsewhere)))
     }
 
     /// Has the families looked at whose children could not be started.
     pub(crate) fn note_reports(&self, parents: impl Iterator<Item = InstanceId>) {
         parents.for_each(|parent| self.look_at_family_soon(parent));
     }
+}
+
+/// A parent in another partition that cannot be read.
+pub(crate) fn unread(ParentElsewhere { machine, key, .. }: ParentElsewhere) -> Relative {
+    Relative { machine, key, state: None, status: Status::Running }
 }

@@ -169,7 +169,8 @@ impl Engine {
             if let SendAnswer::Refused(refusal) = &answer {
                 match event.notice {
                     None => tracing::warn!(machine, key, event = event.event.name, %refusal, "an event from another partition is rejected"),
-                    Some(_) => {
+                    Some(FamilyNotice::Cancel { .. } | FamilyNotice::Report(_)) => {}
+                    Some(FamilyNotice::Start(_)) => {
                         tracing::warn!(machine, key, %refusal, "a child cannot be started in another partition, and counts as cancelled")
                     }
                 }
@@ -204,17 +205,15 @@ impl Engine {
     /// Sends one event to the engine of the receiver's partition. No commit of it begins after `ends`.
     async fn send_to_partition(&self, line: &ClaimedLine, waiting: &WaitingEvent, ends: Instant) -> Result<SendAnswer, Error> {
         let Some(there) = self.of_key(&line.key) else { return Err(Error::stopping()) };
-        if let Some(notice @ (FamilyNotice::Cancel { .. } | FamilyNotice::Report(_))) = &waiting.notice {
-            // In a box, because most rows are events.
-            return Box::pin(self.send_notice(&there, line, waiting, notice, ends)).await;
-        }
-        let trace = self.trace_of_waiting(waiting.call).await?;
-        let search = search_of_first(&there, line, waiting)?;
-        let target = InstanceKey::new(&line.machine, &line.key);
         let kind = match &waiting.notice {
-            Some(FamilyNotice::Start(start)) => self.start_of(line, waiting, start, search)?,
-            _ => RequestKind::Send(Send { search, ..waiting.send(there.limits.inbox) }),
+            None => RequestKind::Send(Send { search: search_of_first(&there, line, waiting)?, ..waiting.send(there.limits.inbox) }),
+            Some(FamilyNotice::Start(start)) => self.start_of(line, waiting, start, search_of_first(&there, line, waiting)?)?,
+            Some(FamilyNotice::Cancel { group, reason }) => self.cancellation_of(waiting, *group, reason),
+            // In a box, because most rows are events.
+            Some(FamilyNotice::Report(report)) => return Box::pin(self.send_report(&there, waiting, report)).await,
         };
+        let trace = self.trace_of_waiting(waiting.call).await?;
+        let target = InstanceKey::new(&line.machine, &line.key);
         there.request_until(ends, |reply| Request::new(target, kind, Some(reply)).traced(trace)).await.map(|_| SendAnswer::Taken)
     }
 

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use crate::guard;
 
-/// A partition that does not take a free place within this time loses its turn.
+/// A partition that does not use a free place within this time no longer keeps it from others.
 const TURN: Duration = Duration::from_secs(1);
 
 /// The state of one partition. Nothing of it is needed for correctness: it makes places that are free known at once, and lets partitions take turns.

@@ -48,23 +48,23 @@ pub(crate) async fn there<T>(step: impl Future<Output = Result<T, StoreError>>) 
     }
 }
 
+/// Wakes those of these partitions that wait for this bucket.
+fn wake<'e>(partitions: impl IntoIterator<Item = &'e Arc<Engine>>, bucket: &str) {
+    for partition in partitions {
+        let now = partition.clock.now();
+        if partition.permit_state.freed(bucket, now) {
+            partition.wake_up.due(now);
+        }
+    }
+}
+
 impl Engine {
     /// Notes that a call under a limit has ended here.
     pub(crate) fn note_place_free(&self, bucket: &str, instance: InstanceId) {
         match self.partition {
             None => {}
-            Some(here) if is_home(Some(here), bucket) => self.call_partitions(bucket),
+            Some(here) if is_home(Some(here), bucket) => wake(&self.peers(), bucket),
             Some(_) => self.permit_state.note_over(bucket, instance),
-        }
-    }
-
-    /// Wakes the partitions that wait for this bucket.
-    pub(crate) fn call_partitions(&self, bucket: &str) {
-        for peer in self.peers() {
-            let now = peer.clock.now();
-            if peer.permit_state.freed(bucket, now) {
-                peer.wake_up.due(now);
-            }
         }
     }
 
@@ -72,12 +72,7 @@ impl Engine {
     pub(crate) fn note_wait(&self, bucket: &str, yields: bool, until: Option<Timestamp>) {
         self.permit_state.wait(bucket, self.clock.now(), until);
         if yields {
-            for peer in self.peers().iter().filter(|peer| peer.partition != self.partition) {
-                let now = peer.clock.now();
-                if peer.permit_state.freed(bucket, now) {
-                    peer.wake_up.due(now);
-                }
-            }
+            wake(self.peers().iter().filter(|peer| peer.partition != self.partition), bucket);
         }
     }
 
@@ -135,7 +130,7 @@ impl Engine {
         }
     }
 
-    /// Deletes the permits of calls that have ended here. What fails is found by the checks.
+    /// Deletes the permits of calls that have ended here. The checks find those that cannot be deleted now.
     pub(crate) async fn release_permits(self: &Arc<Self>) -> usize {
         let Some(here) = self.partition else { return 0 };
         let mut by_home = BTreeMap::<u32, Vec<(InstanceId, String)>>::new();
@@ -171,7 +166,7 @@ impl Engine {
         let freed = self.store.release_permits(&over).await?;
         if !freed.is_empty() {
             self.wake_up.due(self.clock.now());
-            freed.iter().for_each(|bucket| self.call_partitions(bucket));
+            freed.iter().for_each(|bucket| wake(&self.peers(), bucket));
         }
         Ok(freed.len())
     }

@@ -13,7 +13,7 @@ use super::claim::{Claims, DueCall, Places, Served, Which, claim};
 use super::conn::Conn;
 use super::error::Result;
 use super::limit_values::{CALLS, Waiting, note_starts, waiting};
-use super::limits::{Part, StoredLimit, all, stored};
+use super::limits::{Part, StoredLimit, all, running, stored};
 use super::open::Store;
 use super::shares::Purpose;
 use super::sql;
@@ -118,10 +118,7 @@ impl Store {
         let values = if limit.by.is_some() {
             waiting(conn, name, &limit, asked, now).await?
         } else {
-            if limit.concurrency.is_some() {
-                let rows = conn.rows(&sql::LIMIT_RUNNING, &values![name]).await?;
-                used.running = rows.first().map_or(Ok(0), |row| row.count(0))?;
-            }
+            used.running = running(conn, name, &limit).await?;
             asked.into_iter().map(|bucket| Waiting::of(bucket, &limit, used, now)).collect()
         };
         let mut left: HashMap<&str, u32> = values.iter().map(|value| (value.bucket.as_str(), value.starts)).collect();

@@ -171,10 +171,7 @@ impl Store {
             tx.rollback().await?;
             return Ok(Some(Vec::new()));
         }
-        if limit.concurrency.is_some() {
-            let rows = conn.rows(&sql::LIMIT_RUNNING, &values![name]).await?;
-            used.running = rows.first().map_or(Ok(0), |row| row.count(0))?;
-        }
+        used.running = running(conn, name, &limit).await?;
         let room = limit.room(used, now).starts.min(most);
         let mut claimed = Vec::with_capacity(parts.len());
         let mut left = room;
@@ -198,6 +195,15 @@ impl Store {
         }
         Ok(Some(claimed))
     }
+}
+
+/// The number of calls that run under a locked limit, with permits; 0 if it has no concurrency.
+pub(super) async fn running(conn: &mut Conn<'_>, name: &str, limit: &Limit) -> Result<u32> {
+    if limit.concurrency.is_none() {
+        return Ok(0);
+    }
+    let rows = conn.rows(&sql::LIMIT_RUNNING, &values![name]).await?;
+    rows.first().map_or(Ok(0), |row| row.count(0))
 }
 
 /// The setting as the columns `concurrency`, `starts`, `per_us` and `burst`.

@@ -21,7 +21,7 @@ use super::sql;
 use super::values::values;
 use super::write::json::json as text_of;
 
-/// What a parent did with the report of a child.
+/// The result of the report of a child.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Heard {
     /// It is recorded, now or before.

@@ -159,7 +159,7 @@ promise! {
     }
 }
 
-/// What an operator sees of a payment.
+/// The details of a payment for operators.
 async fn details(bed: &TestBed, key: &str) -> InstanceDetails {
     let admin = Admin::open(Opening::inside(bed).of_key(key)).await.unwrap();
     admin.details("traced-payment", key).await.unwrap()

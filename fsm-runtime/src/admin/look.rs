@@ -22,6 +22,7 @@ use super::opening::Opening;
 use crate::data_protection::Owner;
 use crate::encode;
 use crate::error::Error;
+use crate::family_notices::unread;
 use crate::handle::history::{self, HistoryEntry};
 use crate::handle::instance_view::{InstanceView, calls_of, with_calls};
 use crate::handle::watch::InstanceWatch;
@@ -268,13 +269,12 @@ impl Admin {
 /// The parent of an instance, which is in another partition, by a connection of its own; `None` if retention has deleted it. If it cannot be read,
 /// the parent is shown as running and without its state.
 async fn parent_from(directory: &str, id: InstanceId, elsewhere: ParentElsewhere) -> Option<Relative> {
-    let ParentElsewhere { machine, key, .. } = elsewhere;
     let read = async {
-        let opened = Opening::to_read(directory).of_key(&key).store(true).await.ok()?;
+        let opened = Opening::to_read(directory).of_key(&elsewhere.key).store(true).await.ok()?;
         let found = async { family::relative(&mut opened.store.reader().await?.conn(), id).await }.await;
         opened.close().await;
         found.ok()
     };
     let found = tokio::time::timeout(ANOTHER_PARTITION, read).await.ok().flatten();
-    found.unwrap_or(Some(Relative { machine, key, state: None, status: Status::Running }))
+    found.unwrap_or_else(|| Some(unread(elsewhere)))
 }
