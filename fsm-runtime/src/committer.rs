@@ -38,7 +38,7 @@ use crate::metrics;
 use crate::running::Unreported;
 use crate::supervise;
 use environment::CommitOutcome;
-use lane_limit::LaneLimit;
+use queue::Taken;
 use request::{Number, Request};
 use retry::Next;
 use ticket::{Ticket, Withdrawal};
@@ -167,9 +167,11 @@ impl Engine {
     }
 
     /// Runs one commit lane. The lanes share the queue. Two lanes never handle the same instance at the same time.
-    pub(crate) async fn commit_loop(self: Arc<Self>, lane_limit: Arc<LaneLimit>) {
+    pub(crate) async fn commit_loop(self: Arc<Self>) {
         let most = if self.store.is_postgres() { MOST } else { MOST_IN_SQLITE };
-        while let Some((taken, mut batch)) = self.queue.take(most, || lane_limit.smallest_batch()).await {
+        loop {
+            let lane_limit = self.lane_limit();
+            let Some(Taken { at: taken, mut batch, slot }) = self.queue.take(most, &lane_limit).await else { return };
             let numbers = batch.iter().map(|request| request.number).collect();
             let held = HeldInstances { engine: Arc::clone(&self), taken, numbers };
             batch.retain(Request::begin);
@@ -177,6 +179,7 @@ impl Engine {
             self.snapshot_cache.attach(&mut batch, &touched);
             let requests = batch.len();
             let committed = self.carry_out(batch).await;
+            drop(slot);
             lane_limit.record(taken.elapsed());
             if committed.is_some() {
                 metrics::commit(requests, taken.elapsed());

@@ -20,7 +20,7 @@ use tokio::task::AbortHandle;
 
 use crate::catalog::Catalog;
 use crate::clock::Clock;
-use crate::committer::lane_limit::LaneLimit;
+use crate::committer::lane_limit::{LaneLimit, LaneLimits};
 use crate::committer::queue::Queue;
 use crate::committer::snapshot_cache::SnapshotCache;
 use crate::committer::ticket::LastCommit;
@@ -126,6 +126,8 @@ pub(crate) struct Engine {
     /// `None` for a client.
     pub(crate) work: Option<Work>,
     pub(crate) tasks: Mutex<Vec<AbortHandle>>,
+    /// The limits of commits in flight, which all partitions have together.
+    lane_limits: OnceLock<Arc<LaneLimits>>,
     /// The time of the committer's last successful commit.
     pub(crate) last_commit: Arc<LastCommit>,
     /// The commits of this process in flight, until their consequences have been carried out.
@@ -167,6 +169,7 @@ impl Engine {
             is_traced: traces::are_seen().into(),
             work,
             tasks: Mutex::default(),
+            lane_limits: OnceLock::new(),
             last_commit: Arc::default(),
             in_flight: InFlightCommits::default(),
             #[cfg(feature = "sqlite")]
@@ -177,9 +180,10 @@ impl Engine {
     }
 
     /// Lets this engine reach those of all partitions. Called once, at the start.
-    pub(crate) fn meet(&self, peers: Weak<[Arc<Engine>]>, stores: &Arc<[Store]>) {
+    pub(crate) fn meet(&self, peers: Weak<[Arc<Engine>]>, stores: &Arc<[Store]>, lane_limits: &Arc<LaneLimits>) {
         self.peers.set(peers).expect("an engine meets its peers once");
         if self.partition.is_some() {
+            self.lane_limits.set(Arc::clone(lane_limits)).ok();
             self.stores.set(Arc::clone(stores)).ok();
         }
     }
@@ -214,11 +218,14 @@ impl Engine {
     /// Starts the commit lanes: three on PostgreSQL. SQLite has one writer and gets two lanes, one that writes while the other one decides.
     pub(crate) fn start_lanes(self: &Arc<Self>) {
         let lanes = if self.store.is_postgres() { 3 } else { 2 };
-        let lane_limit = Arc::new(LaneLimit::of(lanes));
         for _ in 0..lanes {
-            let lane_limit = Arc::clone(&lane_limit);
-            self.keep_running("committer", move |engine| engine.commit_loop(Arc::clone(&lane_limit)));
+            self.keep_running("committer", Engine::commit_loop);
         }
+    }
+
+    /// The limit of commits in flight, which the partitions in one database share.
+    pub(crate) fn lane_limit(&self) -> Arc<LaneLimit> {
+        self.lane_limits.get_or_init(Arc::default).of(&self.store)
     }
 
     /// Runs a task that ends with the engine. It is not restarted if it panics.

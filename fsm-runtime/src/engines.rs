@@ -17,7 +17,8 @@ impl Engines {
         assert!(!engines.is_empty(), "a process has at least one engine");
         let engines: Arc<[_]> = engines.into();
         let stores = engines.iter().map(|engine| engine.store.clone()).collect();
-        engines.iter().for_each(|engine| engine.meet(Arc::downgrade(&engines), &stores));
+        let lane_limits = Arc::default();
+        engines.iter().for_each(|engine| engine.meet(Arc::downgrade(&engines), &stores, &lane_limits));
         Engines(engines)
     }
 

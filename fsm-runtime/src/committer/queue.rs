@@ -7,6 +7,7 @@ use fsm_core::commit::instance_key::InstanceKey;
 use fsm_store::error::StoreError;
 use tokio::sync::Notify;
 
+use super::lane_limit::{CommitSlot, LaneLimit};
 use super::priority_queue::PriorityQueue;
 use super::request::{Number, Request};
 use crate::error::Error;
@@ -14,6 +15,26 @@ use crate::guard;
 
 /// A commit that takes longer than this may hang. Other requests no longer wait for it to end in order to form a larger batch.
 pub(super) const TOO_LONG: Duration = Duration::from_millis(20);
+
+/// A batch that was taken from the queue.
+pub(crate) struct Taken<'l> {
+    /// When it was taken.
+    pub(crate) at: Instant,
+    pub(crate) batch: Vec<Request>,
+    /// Dropped when its commit has ended.
+    pub(crate) slot: CommitSlot<'l>,
+}
+
+/// What a lane does next.
+enum Step<'l> {
+    Take(Taken<'l>),
+    /// Requests can go when a commit slot is free.
+    NeedsSlot,
+    /// Nothing can go until it is woken, or for this time.
+    Wait(Option<Duration>),
+    /// The queue is closed and empty.
+    End,
+}
 
 /// The queue of waiting requests.
 #[derive(Default)]
@@ -62,40 +83,46 @@ impl Queue {
     }
 
     /// Waits for requests and takes up to `most` of them: no two for the same instance, and none for an instance that is in flight. While
-    /// other batches are in flight, it waits until `smallest` requests can go. It does not wait for batches that have taken too long, because
-    /// they may hang. Returns the requests and the time at which they were taken, or `None` once the queue is closed and empty.
-    pub(crate) async fn take(&self, most: usize, smallest: impl Fn() -> usize) -> Option<(Instant, Vec<Request>)> {
+    /// other batches are in flight, it waits until as many requests can go as `lane_limit` demands, and for a commit slot. It does not wait for
+    /// batches that have taken too long, because they may hang. Returns `None` once the queue is closed and empty.
+    pub(crate) async fn take<'l>(&self, most: usize, lane_limit: &'l LaneLimit) -> Option<Taken<'l>> {
+        let mut slot = None;
         loop {
-            let wait = {
-                let mut state = self.state();
-                let now = Instant::now();
-                state.priority_queue.wake(now);
-                let ready = state.priority_queue.ready();
-                let is_worth_it = ready >= smallest() || state.taken.iter().all(|taken| taken.elapsed() >= TOO_LONG);
-                if ready > 0 && is_worth_it {
-                    let batch = state.priority_queue.pick(most, now);
-                    let more = state.priority_queue.ready() > 0;
-                    state.taken.push(now);
-                    drop(state);
-                    if more {
-                        self.wake.notify_one();
-                    }
-                    return Some((now, batch));
-                }
-                if state.is_closed && state.priority_queue.is_empty() {
-                    self.wake.notify_one();
-                    return None;
-                }
-                let company = (ready > 0).then_some(TOO_LONG);
-                let backoff = state.priority_queue.next_wake().map(|next| next.saturating_duration_since(now));
-                company.into_iter().chain(backoff).min()
-            };
-            match wait {
-                Some(wait) => drop(tokio::time::timeout(wait, self.wake.notified()).await),
+            match self.try_take(most, lane_limit, slot.take()) {
+                Step::Take(taken) => return Some(taken),
+                Step::NeedsSlot => slot = Some(lane_limit.slot().await),
+                Step::Wait(Some(wait)) => drop(tokio::time::timeout(wait, self.wake.notified()).await),
                 // No timeout: there is nothing to do until a request arrives or the queue is closed.
-                None => self.wake.notified().await,
+                Step::Wait(None) => self.wake.notified().await,
+                Step::End => return None,
             }
         }
+    }
+
+    fn try_take<'l>(&self, most: usize, lane_limit: &'l LaneLimit, slot: Option<CommitSlot<'l>>) -> Step<'l> {
+        let mut state = self.state();
+        let now = Instant::now();
+        state.priority_queue.wake(now);
+        let ready = state.priority_queue.ready();
+        let is_worth_it = ready >= lane_limit.smallest_batch() || state.taken.iter().all(|taken| taken.elapsed() >= TOO_LONG);
+        if ready > 0 && is_worth_it {
+            let Some(slot) = slot.or_else(|| lane_limit.free_slot()) else { return Step::NeedsSlot };
+            let batch = state.priority_queue.pick(most, now);
+            let more = state.priority_queue.ready() > 0;
+            state.taken.push(now);
+            drop(state);
+            if more {
+                self.wake.notify_one();
+            }
+            return Step::Take(Taken { at: now, batch, slot });
+        }
+        if state.is_closed && state.priority_queue.is_empty() {
+            self.wake.notify_one();
+            return Step::End;
+        }
+        let company = (ready > 0).then_some(TOO_LONG);
+        let backoff = state.priority_queue.next_wake().map(|next| next.saturating_duration_since(now));
+        Step::Wait(company.into_iter().chain(backoff).min())
     }
 
     /// Ends the batch that was taken at `taken` and releases its instances, except those of requests that were set apart or put back.
@@ -233,30 +260,47 @@ mod tests {
 
     #[tokio::test]
     async fn a_commit_that_hangs_keeps_no_other_waiting_for_company() {
-        let queue = Queue::default();
+        let (queue, crowded) = (Queue::default(), LaneLimit::crowded());
         queue.put(request("one"));
-        let (taken, hanging) = queue.take(10, || 32).await.expect("the queue is open");
-        assert_eq!(hanging.len(), 1);
+        let hanging = queue.take(10, &crowded).await.expect("the queue is open");
+        assert_eq!(hanging.batch.len(), 1);
         queue.put(request("two"));
-        let (_, batch) = queue.take(10, || 32).await.expect("the queue is open");
-        assert_eq!(batch.len(), 1);
-        assert!(taken.elapsed() >= TOO_LONG, "it waits for company at first");
+        let next = queue.take(10, &crowded).await.expect("the queue is open");
+        assert_eq!(next.batch.len(), 1);
+        assert!(hanging.at.elapsed() >= TOO_LONG, "it waits for company at first");
     }
 
     #[tokio::test]
     async fn what_waits_behind_a_commit_goes_together_when_that_ends() {
-        let queue = Queue::default();
+        let (queue, crowded) = (Queue::default(), LaneLimit::crowded());
         queue.put(request("one"));
-        let (taken, batch) = queue.take(10, || 32).await.expect("the queue is open");
+        let first = queue.take(10, &crowded).await.expect("the queue is open");
         ["two", "three"].into_iter().for_each(|key| queue.put(request(key)));
-        let (next, ()) = tokio::join!(queue.take(10, || 32), async { queue.release(taken, &numbers(&batch)) });
-        assert_eq!(next.map(|(_, batch)| batch.len()), Some(2));
-        ["four", "five"].into_iter().for_each(|key| queue.put(request(key)));
-        assert_eq!(queue.take(10, || 2).await.map(|(_, batch)| batch.len()), Some(2), "two are enough");
+        let (next, ()) = tokio::join!(queue.take(10, &crowded), async { queue.release(first.at, &numbers(&first.batch)) });
+        let next = next.expect("the queue is open");
+        assert_eq!(next.batch.len(), 2);
+        let enough = crowded.smallest_batch();
+        (0..enough).for_each(|n| queue.put(request(&n.to_string())));
+        assert_eq!(queue.take(100, &crowded).await.map(|taken| taken.batch.len()), Some(enough), "these are enough");
+        assert!(next.at.elapsed() < TOO_LONG, "the commit before them is still in flight");
+    }
+
+    #[tokio::test]
+    async fn a_batch_grows_while_it_waits_for_a_slot() {
+        let (queue, crowded) = (Queue::default(), LaneLimit::crowded());
+        let slots: Vec<_> = std::iter::from_fn(|| crowded.free_slot()).collect();
+        queue.put(request("one"));
+        let (taken, ()) = tokio::join!(queue.take(10, &crowded), async {
+            queue.put(request("two"));
+            drop(slots);
+        });
+        assert_eq!(taken.map(|taken| taken.batch.len()), Some(2));
     }
 
     async fn next(queue: &Queue) -> (Instant, Vec<Request>) {
-        queue.take(10, || 1).await.expect("the queue is open")
+        let limit = LaneLimit::default();
+        let taken = queue.take(10, &limit).await.expect("the queue is open");
+        (taken.at, taken.batch)
     }
 
     #[tokio::test]
@@ -308,7 +352,7 @@ mod tests {
         queue.abandon();
         assert!(second.await.expect("it is answered").is_err_and(|error| error.is_stopping()));
         assert!(asked(&queue, "three").await.expect("it is answered").is_err_and(|error| error.is_stopping()));
-        assert!(queue.take(10, || 1).await.is_none());
+        assert!(queue.take(10, &LaneLimit::default()).await.is_none());
         queue.emptied().await;
     }
 }
