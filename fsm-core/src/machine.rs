@@ -178,8 +178,8 @@ impl Machine {
 
     /// A fingerprint of the edges.
     pub fn graph(&self) -> u64 {
-        let words = |edge: &'_ Edge| [edge.from.clone().unwrap_or_default(), edge.event.clone(), edge.to.clone()];
-        let bytes = self.edges.iter().flat_map(words).flat_map(|word| [word.into_bytes(), vec![0]]).flatten();
+        let words = self.edges.iter().flat_map(|edge| [edge.from.as_deref().unwrap_or_default(), &edge.event, &edge.to]);
+        let bytes = words.flat_map(|word| word.bytes().chain([0]));
         fnv1a_64(bytes)
     }
 

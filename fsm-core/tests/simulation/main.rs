@@ -32,6 +32,10 @@ use partitions::pair::Pair;
 use schedule::{Failure, Scheduled, run};
 use world::World;
 
+/// A quarter of the time was spent in the allocator of the system.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// The number of schedules of the correct engine if neither a number nor a time is given.
 const USUAL: u64 = 30_000;
 /// Schedules of two partitions take longer: one is run for so many of the others.
