@@ -45,7 +45,7 @@ pub struct InstanceSnapshot {
     /// The newest attempt. Required if the instance has an open call or is in error.
     pub newest: Option<Arc<Attempt>>,
     /// The last attempt of the call that was caught. Required if the newest attempt belongs to a catch verb.
-    pub caught: Option<Attempt>,
+    pub caught: Option<Arc<Attempt>>,
     /// The waiting events that were read.
     pub inbox: Inbox,
     /// True if the current state has a timer.

@@ -1,5 +1,7 @@
 //! The batch snapshot: the snapshots of all instances of a batch, updated while the batch is decided.
 
+use std::sync::Arc;
+
 use foldhash::{HashMap, HashMapExt};
 
 use super::database::{Database, Fault};
@@ -171,7 +173,7 @@ impl BatchSnapshot {
         }
         for attempt in db.last_attempts(&wanted).await? {
             if let Some(snapshot) = self.by_id(attempt.instance) {
-                snapshot.caught = Some(attempt);
+                snapshot.caught = Some(Arc::new(attempt));
             }
         }
         Ok(())

@@ -128,7 +128,7 @@ fn retry(changes: &mut Changes, machine: &Machine, snapshot: &InstanceSnapshot, 
     let newest = newest_failing(snapshot, now)?;
     // A caught call itself is run again. Its new attempt names the catch call as its predecessor, so that the history stays one chain.
     let again = match &snapshot.caught {
-        Some(caught) if snapshot.instance.status == Status::Error => Attempt { previous: Some(newest.call), ..caught.clone() },
+        Some(caught) if snapshot.instance.status == Status::Error => Attempt { previous: Some(newest.call), ..Attempt::clone(caught) },
         _ => newest.clone(),
     };
     if newest.state == AttemptState::Scheduled {
