@@ -138,7 +138,8 @@ impl PriorityQueue {
         }
         let number = request.number;
         let waits = request.waits_for_locks() && request.met_lock(error);
-        if waits && request.touches().len() == 1 && locked.contains(&request.target) {
+        let concerns_one = request.touches().iter().all(|touched| *touched == request.target);
+        if waits && concerns_one && locked.contains(&request.target) {
             self.last_number += 1;
             self.queues.put_back(request, self.last_number);
             return None;
@@ -209,5 +210,7 @@ impl PriorityQueue {
     }
 }
 
+#[cfg(test)]
+mod random_walk;
 #[cfg(test)]
 mod tests;

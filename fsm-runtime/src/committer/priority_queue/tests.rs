@@ -19,11 +19,11 @@ fn keys(batch: &[Request]) -> Vec<&str> {
     batch.iter().map(|request| &*request.target.key).collect()
 }
 
-fn numbers(batch: &[Request]) -> Vec<Number> {
+pub(super) fn numbers(batch: &[Request]) -> Vec<Number> {
     batch.iter().map(|request| request.number).collect()
 }
 
-fn locked() -> Arc<StoreError> {
+pub(super) fn locked() -> Arc<StoreError> {
     Arc::new(StoreError::Locked { machine: "payment".into(), key: "locked".into() })
 }
 
@@ -32,14 +32,14 @@ fn call(request: &Request) -> CallId {
     report.attempt.call
 }
 
-fn send(key: &str) -> Request {
+pub(super) fn send(key: &str) -> Request {
     let (id, event) = (CallId(Uuid::now_v7()), Event { name: "Paid".into(), payload: Vec::new() });
     let send = Send::new(id, event, 1);
     Request::new(InstanceKey::new("payment", key), RequestKind::Send(send), None)
 }
 
 /// The report of an attempt that sends an event to each of these receivers.
-fn reporting(key: &str, receivers: &[&str]) -> Request {
+pub(super) fn reporting(key: &str, receivers: &[&str]) -> Request {
     let mut request = end(key, 0);
     let RequestKind::Complete(report) = &mut request.kind else { unreachable!("it is a report") };
     let sends = receivers.iter().map(|key| Outgoing {
@@ -62,7 +62,7 @@ fn reporting(key: &str, receivers: &[&str]) -> Request {
 }
 
 /// The report of an attempt that began this many microseconds after it was created.
-fn end(key: &str, waited_us: i64) -> Request {
+pub(super) fn end(key: &str, waited_us: i64) -> Request {
     let attempt = Attempt {
         call: CallId(Uuid::now_v7()),
         number: 1,
