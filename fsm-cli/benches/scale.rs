@@ -20,6 +20,9 @@ type Failed = Box<dyn std::error::Error>;
 const MOST: Duration = Duration::from_millis(200);
 /// The number of runs of each screen.
 const TIMES: usize = 11;
+/// The number of open calls of a dead worker, and the limit for finding them.
+const OPEN_CALLS: usize = 256;
+const MOST_FOR_DEAD_WORKER: Duration = Duration::from_millis(100);
 /// About five million attempts.
 const INSTANCES: u64 = 1_030_000;
 
@@ -172,7 +175,17 @@ async fn database(name: &str, url: &str, instances: u64) -> Result<bool, Failed>
         println!("| {} | {:.1} ms | {:.1} ms{is_slow} | {:.1} ms | {code} |", screen.join(" "), ms(first), ms(best), ms(median));
         is_fast &= best <= MOST && matches!(code, 0 | 1);
     }
-    Ok(pages(url, instances).await? && is_fast)
+    Ok(pages(url, instances).await? && dead_worker(url, instances).await? && is_fast)
+}
+
+/// Measures how long a sweeper searches for the open calls of a dead worker. Returns true if that is within its limit.
+async fn dead_worker(url: &str, instances: u64) -> Result<bool, Failed> {
+    let mut took = scale::find_calls_of_dead_worker(url, instances, OPEN_CALLS).await?;
+    let first = took[0];
+    took.sort();
+    let (best, median) = (took[0], took[TIMES / 2]);
+    println!("\n{OPEN_CALLS} open calls of a dead worker: first {:.1} ms, best {:.1} ms, median {:.1} ms", ms(first), ms(best), ms(median));
+    Ok(best <= MOST_FOR_DEAD_WORKER)
 }
 
 /// Measures the pages of a console of this database. Returns true if all were within the limit.

@@ -1,12 +1,19 @@
 //! Large databases for measurements: any number of instances with their histories, written by a few large statements.
 
+use std::time::{Duration, Instant};
+
+use fsm_core::ids::{InstanceId, SessionId};
 use fsm_core::time::Timestamp;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
+use uuid::Uuid;
 
 use crate::error::{Result, StoreError};
 use crate::migrate;
 use crate::open::Store;
+use crate::session_log;
 use crate::settings::Settings;
+use crate::sql::{self, Many};
+use crate::values::values;
 
 /// The machines: name, offset of the ids, maximum number of instances. Of a thousand instances 960 are completed, 25 rest, 9 wait for an
 /// attempt, 4 are in error, one is cancelled and one is paused. The last instance is the only one that rests in `paid`. The second machine
@@ -40,6 +47,52 @@ pub async fn fill(url: &str, instances: u64) -> Result<()> {
     }
     Ok(())
 }
+
+/// Lets `calls` waiting attempts of the [filled](fill) database execute in a session that has ended, and finds them as a sweeper does. Returns
+/// the times of eleven searches, each on a new connection. An error if a search finds another number.
+pub async fn find_calls_of_dead_worker(url: &str, instances: u64, calls: usize) -> Result<Vec<Duration>> {
+    let store = Store::open(Settings::new(url)).await?;
+    let session = SessionId(Uuid::max());
+    let step = (instances / 1000 / calls as u64).max(1);
+    let begun: Vec<_> = (0..).map(|call| 990 + 1000 * step * call).take_while(|n| *n < instances).take(calls).map(instance).collect();
+    let mut tx = store.begin().await?;
+    tx.conn().put(&EXECUTES, begun.iter().map(|id| values![id.0, session.0]).collect()).await?;
+    let logged: Vec<Vec<u8>> = begun.chunks(16).map(|ids| ids.iter().flat_map(|id| *id.0.as_bytes()).collect()).collect();
+    let rows = logged.iter().map(|ids| values![session.0, session_log::next_number(), ids.as_slice()]);
+    tx.conn().put(&sql::LOG_PUT, rows.collect()).await?;
+    tx.commit().await?;
+    store.close().await;
+    let mut took = Vec::new();
+    for _ in 0..11 {
+        let store = Store::open(Settings::new(url)).await?;
+        let mut reader = store.reader().await?;
+        let begin = Instant::now();
+        let mut found = 0;
+        for dead in session_log::dead(&mut reader.conn(), Timestamp::from_micros(BEGINS_AT_MS * 1000)).await? {
+            found += session_log::read(&mut reader.conn(), dead).await?.1.attempts.len();
+        }
+        took.push(begin.elapsed());
+        drop(reader);
+        store.close().await;
+        if found != calls {
+            return Err(StoreError::Corrupt { what: format!("the log leads to {found} of {calls} open calls") });
+        }
+    }
+    Ok(took)
+}
+
+/// The id of instance `n` of the first machine, as [`Dialect::call`] has it.
+fn instance(n: u64) -> InstanceId {
+    let begins_at_ms = BEGINS_AT_MS.unsigned_abs() + 10 * n;
+    InstanceId(Uuid::from_u128((u128::from(begins_at_ms) << 80) | (0x70008 << 60) | u128::from(8 * n)))
+}
+
+const EXECUTES: Many = Many { columns: "instance_id uuid, session_id uuid", sqlite: EXECUTES_TEXT, postgres: EXECUTES_TEXT };
+const EXECUTES_TEXT: &str = "
+    update fsm_instances as i
+    set attempt_state = 'executing', worker = w.session_id, started_at = i.scheduled_at, due_at = null
+    from w
+    where i.instance_id = w.instance_id";
 
 /// The differences between the two databases.
 struct Dialect {
