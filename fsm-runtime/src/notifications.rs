@@ -87,15 +87,21 @@ impl Engine {
                     let cut_off = loop {
                         // The notification may be this process's own, or for others only. One may have been missed before the listener was
                         // open.
-                        match self.next_due().await {
-                            Ok(next) => next.into_iter().for_each(|next| self.wake_up.due(next)),
+                        let next = self.next_due().await;
+                        match &next {
+                            Ok(next) => next.iter().for_each(|next| self.wake_up.due(*next)),
                             Err(error) => {
-                                tracing::debug!(%error, "the next due moment is not known after a notification; it is found by polling")
+                                tracing::debug!(%error, "the next due moment is not known after a notification, and is read again")
                             }
                         }
                         self.permit_state.has_waiting.notify_one();
                         if let Err(error) = self.cancel_interrupted().await {
                             tracing::debug!(%error, "verbs that run here were not cancelled for events that interrupt them; the sweeper cancels them");
+                        }
+                        if next.is_err() {
+                            // The connection may lead to a place that the partition has left, and the next one to where it is now.
+                            tokio::time::sleep(DEAF).await;
+                            continue;
                         }
                         tokio::time::sleep(BREATH).await;
                         if let Err(error) = listener.next_notification().await {

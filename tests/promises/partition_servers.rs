@@ -2,6 +2,7 @@
 //! delays only the work that needs it.
 
 mod access;
+mod connections;
 mod limits;
 mod moves;
 mod outage;
