@@ -35,6 +35,7 @@ mod finder;
 mod guard;
 pub mod handle;
 pub mod health;
+mod heartbeats;
 mod in_flight;
 mod interrupts;
 pub mod limit;

@@ -1,5 +1,4 @@
-//! The session of this process as a worker: a random id and a lease. A thread with its own connection sends the heartbeats, so that a busy
-//! or blocked async runtime does not lose the lease.
+//! The session of this process as a worker: a random id and a lease. `heartbeats` renews it.
 
 #[cfg(feature = "sqlite")]
 mod beside;
@@ -12,21 +11,15 @@ use fsm_core::ids::SessionId;
 use fsm_core::process::ProcessIdentity;
 use fsm_core::time::Timestamp;
 use fsm_store::conn::Conn;
-use fsm_store::error::{Class, StoreError};
+use fsm_store::error::StoreError;
 use fsm_store::open::Store;
 use fsm_store::sessions::{self, Lease, OtherSession};
 use fsm_store::tx::DedicatedConnection;
 use uuid::Uuid;
 
 use crate::clock::Clock;
-use crate::committer::retry::backoff;
 use crate::guard;
-use crate::metrics;
-use crate::outage::Repeated;
 use crate::process;
-
-/// The longest wait before the heartbeat thread's work is restarted.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// This process's session.
 #[derive(Clone)]
@@ -189,96 +182,14 @@ impl Session {
         }
     }
 
-    /// Renews the lease from a dedicated thread until the session is stopped. `unreported` counts the attempts whose ends the database does not
-    /// accept.
-    pub(crate) fn keep_alive(&self, store: Store, clock: Clock, unreported: impl Fn() -> usize + Send + 'static) -> std::io::Result<()> {
-        let session = self.clone();
-        std::thread::Builder::new().name("fsm-lease".into()).spawn(move || {
-            // If this thread ended, the lease would expire, and other processes would treat the running attempts as lost. It is therefore
-            // restarted after every error and panic.
-            while !session.0.is_stopped.load(Ordering::Acquire) {
-                let renewing =
-                    guard::guarded("the thread that renews the lease", || session.renew_on_this_thread(&store, &clock, &unreported));
-                if let Err(text) = renewing.map_err(Into::into).flatten() {
-                    let _ = guard::guarded(
-                        "the subscriber",
-                        || tracing::error!(error = %text, "the lease is not renewed, and this is tried again"),
-                    );
-                    std::thread::sleep((session.0.lease / 8).min(LONGEST_PAUSE));
-                }
-            }
-        })?;
-        Ok(())
-    }
-
-    fn renew_on_this_thread(
-        &self,
-        store: &Store,
-        clock: &Clock,
-        unreported: &impl Fn() -> usize,
-    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(self.renew_loop(store, clock, unreported));
-        Ok(())
-    }
-
-    async fn renew_loop(&self, store: &Store, clock: &Clock, unreported: &impl Fn() -> usize) {
-        let pause = self.0.lease / 4;
-        let (mut connection, mut tries, mut failures) = (None, 0, None::<Repeated>);
-        while !self.0.is_stopped.load(Ordering::Acquire) {
-            let renewed = tokio::time::timeout(self.0.lease / 2, self.renew_on(connection.take(), store, clock, unreported())).await;
-            let error = match renewed {
-                Ok(Ok(open)) => {
-                    metrics::lease_renewal(true);
-                    (connection, tries, failures) = (Some(open), 0, None);
-                    self.pause(pause).await;
-                    continue;
-                }
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => "the database does not answer".to_owned(),
-            };
-            metrics::lease_renewal(false);
-            let now = Instant::now();
-            let is_worth_a_line = failures.as_mut().is_none_or(|failures| failures.another(now));
-            let failures = failures.get_or_insert_with(|| Repeated::first(now));
-            if is_worth_a_line {
-                tracing::warn!(error, failures = failures.failures, "the lease was not renewed, and is tried again");
-            }
-            self.pause(backoff(Class::Unavailable, tries).min(pause)).await;
-            tries = tries.saturating_add(1);
-        }
-    }
-
-    /// Renews the lease on the open connection, or on a new one. Returns the connection.
-    async fn renew_on(
-        &self,
-        connection: Option<DedicatedConnection>,
-        store: &Store,
-        clock: &Clock,
-        unreported: usize,
-    ) -> Result<DedicatedConnection, StoreError> {
-        let mut open = match connection {
-            Some(open) => open,
-            None => store.dedicated().await?,
-        };
-        measure(store, clock, &mut open).await?;
-        self.renew(&mut open, clock, clock.now(), unreported).await?;
-        Ok(open)
-    }
-
-    /// Sleeps, but ends early when the session is stopped.
-    async fn pause(&self, pause: Duration) {
-        let step = Duration::from_millis(50).min(pause);
-        let mut slept = Duration::ZERO;
-        while slept < pause && !self.0.is_stopped.load(Ordering::Acquire) {
-            tokio::time::sleep(step).await;
-            slept += step;
-        }
-    }
-
     /// Stops the heartbeats.
     pub(crate) fn stop(&self) {
         self.0.is_stopped.store(true, Ordering::Release);
+    }
+
+    /// Returns true if the heartbeats are stopped.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.0.is_stopped.load(Ordering::Acquire)
     }
 
     fn state(&self) -> MutexGuard<'_, SessionState> {

@@ -22,6 +22,7 @@ use crate::engines::Engines;
 use crate::error::{Error, ErrorKind};
 use crate::failing::Failures;
 use crate::health::DatabaseHealth;
+use crate::heartbeats::Heartbeats;
 use crate::priority_shares::PriorityShares;
 use crate::process;
 use crate::reconciler_state::ReconcilerState;
@@ -53,14 +54,15 @@ impl Builder {
             engines.push(Engine::new(database, catalog, (self.limits, self.data_protection.clone()), Some(work)));
         }
         let engines = Engines::new(engines);
+        let heartbeats = Heartbeats::start()
+            .map_err(|error| Error::other(ErrorKind::System, format!("the thread for the lease could not start: {error}")))?;
         let (shutdown, builder) = (ShutdownHandle::new(engines.clone(), self.shutdown_timeout), Arc::new(self));
         for (engine, is_prepared) in engines.all().iter().zip(are_prepared) {
             if is_prepared {
-                // What has started does not go on without a runtime.
-                start_work(engine).inspect_err(|_| engines.kill())?;
+                start_work(engine, &heartbeats);
             } else {
                 engine.observations.note(|observed| observed.database = DatabaseHealth::Unreachable("not reached since the start".into()));
-                engine.spawn(start_later(Arc::clone(&builder), Arc::clone(engine)));
+                engine.spawn(start_later(Arc::clone(&builder), Arc::clone(engine), heartbeats.clone()));
             }
         }
         Ok(Runtime { engines, shutdown })
@@ -168,11 +170,9 @@ impl Builder {
 }
 
 /// Starts the work on a partition when it can be reached.
-async fn start_later(builder: Arc<Builder>, engine: Arc<Engine>) {
-    if at_last(&engine, || Box::pin(builder.join_later(&engine))).await
-        && let Err(error) = start_work(&engine)
-    {
-        tracing::error!(partition = engine.partition.map(Partition::number), %error, "the work on the partition cannot start");
+async fn start_later(builder: Arc<Builder>, engine: Arc<Engine>, heartbeats: Heartbeats) {
+    if at_last(&engine, || Box::pin(builder.join_later(&engine))).await {
+        start_work(&engine, &heartbeats);
     }
     if engine.queue.is_closed() {
         // The process ended meanwhile, and may not have seen the tasks that have just started.
@@ -185,8 +185,8 @@ async fn begin_session(work: &Work, store: &Store, clock: &Clock) -> Result<(), 
 }
 
 /// Starts the tasks of a worker on one database or partition.
-fn start_work(engine: &Arc<Engine>) -> Result<(), Error> {
-    let Some(work) = &engine.work else { return Ok(()) };
+fn start_work(engine: &Arc<Engine>, heartbeats: &Heartbeats) {
+    let Some(work) = &engine.work else { return };
     engine.start_lanes();
     engine.keep_running("finder", Engine::find_loop);
     engine.keep_running("sweeper", Engine::sweep_loop);
@@ -208,7 +208,5 @@ fn start_work(engine: &Arc<Engine>) -> Result<(), Error> {
     engine.start_notifying();
     let counted = Arc::downgrade(engine);
     let unreported = move || counted.upgrade().and_then(|engine| Some(engine.work.as_ref()?.unreported().len())).unwrap_or(0);
-    work.session
-        .keep_alive(engine.store.clone(), engine.clock.clone(), unreported)
-        .map_err(|error| Error::other(ErrorKind::System, format!("the thread for the lease could not start: {error}")))
+    heartbeats.keep_alive(work.session.clone(), engine.store.clone(), engine.clock.clone(), unreported);
 }

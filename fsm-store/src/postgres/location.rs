@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::quoted;
 use super::servers::Servers;
-use crate::partition_place::PartitionPlace;
+use crate::partition_place::{PartitionPlace, SharedPlace};
 use crate::settings::{DirectoryEntry, Settings};
 use crate::sql;
 
@@ -99,6 +99,12 @@ impl Location {
     /// The server of the database, for connections that several partitions share: two locations with equal ones differ in their schemas only.
     pub(crate) fn server(&self) -> Arc<str> {
         self.current().server
+    }
+
+    /// The place of a partition; `None` without partitions.
+    pub(crate) fn shared_place(&self) -> Option<SharedPlace> {
+        let (entry, Current { server, place, place_number, .. }) = (self.entry.as_ref()?, self.current());
+        Some(SharedPlace { server, search_path: quoted(&place?.1), itself: entry.itself(place_number) })
     }
 
     /// Changes with each move.

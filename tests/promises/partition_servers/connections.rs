@@ -73,3 +73,50 @@ async fn a_partition_that_moved_to_another_server_hears_there_and_the_others_hea
     }
     runtime.shutdown().await.unwrap();
 }
+
+/// The session of a process in a partition: its id, and whether its lease has not ended.
+async fn session(servers: &Servers, partition: u32) -> (String, bool) {
+    let mut server = PgConnection::connect(&servers.url_of(partition)).await.unwrap();
+    let session = format!(
+        "select session_id::text, lease_until > extract(epoch from clock_timestamp()) * 1000000 from fsm_{partition:04}.fsm_workers"
+    );
+    let session = sqlx::query_as(sqlx::AssertSqlSafe(session)).fetch_one(&mut server).await.unwrap();
+    server.close().await.unwrap();
+    session
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn heartbeats_share_a_connection_and_a_locked_session_of_one_partition_ends_none_of_another() {
+    const LEASE: Duration = Duration::from_secs(3);
+    /// Two partitions are on the server of the locked one, and another one is on the other server.
+    const LOCKED: u32 = 0;
+    let Some(servers) = Servers::start().await else { return };
+    let runtime = servers.builder().lease(LEASE).start().await.unwrap();
+    let renews_once = async || {
+        for url in [servers.first.url(), servers.second.url()] {
+            let renewing = "select count(*) from pg_stat_activity where query like '%set lease_until = case%' and pid <> pg_backend_pid()";
+            until("one connection renews all leases", async || number(&url, renewing.to_owned()).await == 1).await;
+        }
+    };
+    renews_once().await;
+    let mut before = Vec::new();
+    for partition in 0..PARTITIONS {
+        before.push(session(&servers, partition).await);
+    }
+    assert!(before.iter().all(|(_, is_certain)| *is_certain), "{before:?}");
+    let mut locker = PgConnection::connect(&servers.url_of(LOCKED)).await.unwrap();
+    let mut lock = locker.begin().await.unwrap();
+    sqlx::query("select 1 from fsm_0000.fsm_workers for update").execute(&mut *lock).await.unwrap();
+    let begun = Instant::now();
+    while begun.elapsed() < LEASE * 3 {
+        for partition in (0..PARTITIONS).filter(|partition| *partition != LOCKED) {
+            assert_eq!(session(&servers, partition).await, before[partition as usize], "partition {partition}, {:?}", begun.elapsed());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(!session(&servers, LOCKED).await.1, "nobody could renew the lease of the locked session");
+    lock.rollback().await.unwrap();
+    until("the lease is renewed", async || session(&servers, LOCKED).await == before[LOCKED as usize]).await;
+    renews_once().await;
+    runtime.shutdown().await.unwrap();
+}
