@@ -49,6 +49,7 @@ mod partition_outbox;
 mod partition_pages;
 mod permit_state;
 mod permits;
+mod preference;
 mod priority_shares;
 #[doc(hidden)]
 pub mod private;

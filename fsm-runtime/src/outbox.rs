@@ -41,7 +41,8 @@ impl Engine {
                 }
                 ScanResult::default()
             });
-            let wait = result.next.and_then(|next| self.clock.until(next)).unwrap_or(work.poll).min(work.poll);
+            let poll = work.preference.poll();
+            let wait = result.next.and_then(|next| self.clock.until(next)).unwrap_or(poll).min(poll);
             // Without a notification in this time, the loop scans by itself.
             let _ = tokio::time::timeout(wait, self.has_line.notified()).await;
         }

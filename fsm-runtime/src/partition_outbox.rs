@@ -68,10 +68,11 @@ impl Engine {
                 }
             }
             let next = later.iter().map(|(_, due_at)| *due_at).min().and_then(|next| self.clock.until(next));
+            let poll = work.preference.poll();
             tokio::select! {
                 Some(target) = serving.next(), if !serving.is_empty() => drop(served.remove(&target)),
                 () = self.has_event_elsewhere.notified() => {}
-                () = tokio::time::sleep(next.unwrap_or(work.poll).min(work.poll)) => {}
+                () = tokio::time::sleep(next.unwrap_or(poll).min(poll)) => {}
                 () = work.stops() => {}
             }
         }

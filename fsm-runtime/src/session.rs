@@ -27,6 +27,8 @@ pub(crate) struct Session(Arc<Inner>);
 
 struct Inner {
     process: ProcessIdentity,
+    /// The number of the code that this process serves.
+    code: i64,
     lease: Duration,
     /// The time for which a session must have renewed in time before it sweeps.
     grace: Duration,
@@ -85,8 +87,15 @@ pub(crate) struct Renewal {
 
 impl Session {
     /// A session that is not in the database yet.
-    pub(crate) fn new(process: ProcessIdentity, lease: Duration, grace: Duration) -> Session {
-        Session(Arc::new(Inner { process, lease, grace, state: Mutex::new(SessionState::unknown()), is_stopped: AtomicBool::new(false) }))
+    pub(crate) fn new(process: ProcessIdentity, code: i64, lease: Duration, grace: Duration) -> Session {
+        Session(Arc::new(Inner {
+            process,
+            code,
+            lease,
+            grace,
+            state: Mutex::new(SessionState::unknown()),
+            is_stopped: AtomicBool::new(false),
+        }))
     }
 
     /// Replaces this session by a new one, as a restart does.
@@ -125,6 +134,11 @@ impl Session {
     pub(crate) fn is_over(&self, other: &OtherSession, now: Timestamp) -> bool {
         let had_time = other.reachable >= other.lease.saturating_add(other.lease / 2);
         self.is_gone(&other.process) || (other.lease_until <= now && had_time)
+    }
+
+    /// True if another session serves the same code as this one, and lives as far as is known.
+    pub(crate) fn is_peer(&self, other: &OtherSession, now: Timestamp) -> bool {
+        other.code == self.0.code && other.lease_until > now && !self.is_gone(&other.process)
     }
 
     /// True if a process provably does not exist any more.
@@ -168,7 +182,7 @@ impl Session {
             return Ok(());
         }
         let id = if state.is_known() { SessionId(Uuid::new_v4()) } else { state.id };
-        sessions::join(&mut connection.conn(), &self.0.process, lease(id)).await?;
+        sessions::join(&mut connection.conn(), &self.0.process, self.0.code, lease(id)).await?;
         *self.state() = SessionState { id, until, since: now, shown_unreported: 0 };
         tracing::info!(session = %id, "a worker session began");
         Ok(())
@@ -225,12 +239,12 @@ mod tests {
     }
 
     fn new_session() -> Session {
-        Session::new(process::identity(), LEASE, LEASE)
+        Session::new(process::identity(), 0, LEASE, LEASE)
     }
 
     fn elsewhere(lease_until: Timestamp, reachable: Duration) -> OtherSession {
         let process = ProcessIdentity { host: "elsewhere".into(), pid: 7, place: None };
-        OtherSession { id: SessionId(Uuid::new_v4()), process, lease_until, lease: LEASE, reachable }
+        OtherSession { id: SessionId(Uuid::new_v4()), process, lease_until, lease: LEASE, reachable, code: 0 }
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod connections;
 mod limits;
 mod moves;
 mod outage;
+mod preference;
 mod processes;
 
 use std::collections::BTreeMap;

@@ -72,7 +72,8 @@ impl Engine {
                     }
                 }
             }
-            let wait = next.and_then(|next| self.clock.until(next)).unwrap_or(work.poll).clamp(BREATH, work.poll);
+            let poll = work.preference.poll().max(BREATH);
+            let wait = next.and_then(|next| self.clock.until(next)).unwrap_or(poll).clamp(BREATH, poll);
             tokio::select! {
                 Some(home) = serving.next(), if !serving.is_empty() => drop(served.remove(&home)),
                 () = self.permit_state.has_waiting.notified() => {}

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use fsm_core::ids::InstanceId;
 use fsm_core::partition::Partition;
+use fsm_core::preference::code_of;
 use fsm_core::process::ProcessIdentity;
 use fsm_core::time::Timestamp;
+use fsm_store::claim::Served;
 use fsm_store::open::Store;
 use fsm_store::settings::Settings;
 use futures_util::future::try_join_all;
@@ -23,6 +25,7 @@ use crate::error::{Error, ErrorKind};
 use crate::failing::Failures;
 use crate::health::DatabaseHealth;
 use crate::heartbeats::Heartbeats;
+use crate::preference::Preference;
 use crate::priority_shares::PriorityShares;
 use crate::process;
 use crate::reconciler_state::ReconcilerState;
@@ -95,7 +98,8 @@ impl Builder {
             false => Registered::default(),
         };
         let partitions = partition.map_or(1, Partition::of);
-        let work = Work { schedules, ..self.work(catalog, grace, registered, begun, partitions) };
+        let preference = Preference::new(*partition, self.poll);
+        let work = Work { schedules, preference, ..self.work(catalog, grace, registered, begun, partitions) };
         Ok((database, work))
     }
 
@@ -121,7 +125,7 @@ impl Builder {
         // Each partition has its own share, so that attempts whose outcome one of them does not accept take no slot from the others.
         let share = |all: u32| all.div_ceil(partitions) as usize;
         Work {
-            session: Session::new(self.process(), self.lease, grace),
+            session: Session::new(self.process(), code(&catalog.served()), self.lease, grace),
             shares: PriorityShares::of(catalog.served().into_iter().map(|served| {
                 let is_fair = catalog.get(&served.machine).is_some_and(|known| known.machine.fair_by.is_some());
                 (served.machine, is_fair)
@@ -134,6 +138,7 @@ impl Builder {
             slots: Arc::new(Semaphore::new(share(self.concurrency))),
             slot_count: share(self.concurrency),
             poll: self.poll,
+            preference: Preference::new(None, self.poll),
             retention: self.retention,
             has_limits: AtomicBool::new(registered.has_limits),
             limits_taken_until: AtomicI64::new(i64::MIN),
@@ -178,6 +183,16 @@ async fn start_later(builder: Arc<Builder>, engine: Arc<Engine>, heartbeats: Hea
         // The process ended meanwhile, and may not have seen the tasks that have just started.
         engine.kill();
     }
+}
+
+/// The number of the code that a process serves.
+fn code(served: &[Served]) -> i64 {
+    code_of(served.iter().flat_map(|served| {
+        let parts = [&served.verbs, &served.states, &served.timed, &served.events];
+        // Each list begins with an empty name, so that a name in another list makes another number.
+        std::iter::once(served.machine.as_str())
+            .chain(parts.into_iter().flat_map(|names| std::iter::once("").chain(names.iter().map(String::as_str))))
+    }))
 }
 
 async fn begin_session(work: &Work, store: &Store, clock: &Clock) -> Result<(), Error> {

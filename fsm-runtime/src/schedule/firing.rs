@@ -80,8 +80,9 @@ impl Engine {
                 }
                 ScanResult::default()
             });
-            let wait = result.next.and_then(|next| self.clock.until(next)).unwrap_or(work.poll);
-            tokio::time::sleep(wait.min(work.poll).min(LONGEST_WAIT)).await;
+            let poll = work.preference.poll();
+            let wait = result.next.and_then(|next| self.clock.until(next)).unwrap_or(poll);
+            tokio::time::sleep(wait.min(poll).min(LONGEST_WAIT)).await;
         }
     }
 

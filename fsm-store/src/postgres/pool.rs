@@ -123,6 +123,11 @@ impl PostgresPool {
         self.pool.dedicated().await.map(Side::Postgres)
     }
 
+    /// Closes the connections that were idle for this long.
+    pub(crate) fn rest(&self, limit: Duration) {
+        self.pool.rest(limit);
+    }
+
     /// Closes the idle connections and hands out no more.
     pub(crate) async fn close(&self) {
         self.pool.close().await;

@@ -13,7 +13,7 @@ const NO_POLL: Duration = LIMIT.saturating_mul(2);
 const LISTENS: &str = "(query ilike 'listen%' or query = 'select 1') and pid <> pg_backend_pid() and datname = current_database()";
 
 /// Runs a query with one number as its result.
-async fn number(url: &str, query: String) -> i64 {
+pub(super) async fn number(url: &str, query: String) -> i64 {
     let mut server = PgConnection::connect(url).await.unwrap();
     let number = sqlx::query_scalar(sqlx::AssertSqlSafe(query)).fetch_one(&mut server).await.unwrap();
     server.close().await.unwrap();
