@@ -73,7 +73,14 @@ impl Engine {
         }
         work.preference.look();
         match self.next_due().await {
-            Ok(next) => next.is_some_and(|next| next + work.preference.overdue_after() <= self.clock.now()),
+            Ok(None) => false,
+            Ok(Some(next)) => {
+                let (overdue_at, now) = (next + work.preference.overdue_after(), self.clock.now());
+                if overdue_at > now {
+                    work.preference.look_in(overdue_at.since(now));
+                }
+                overdue_at <= now
+            }
             // The look reports the error.
             Err(_) => true,
         }
@@ -81,7 +88,7 @@ impl Engine {
 
     async fn wait_until_due(&self) {
         let Some(work) = &self.work else { return };
-        let poll = work.preference.poll_for_work();
+        let poll = work.preference.poll_for_work().max(ROOM_CHECK);
         // Without a certain session nothing can be claimed, so due work does not shorten the wait.
         if self.session().is_none() {
             return tokio::time::sleep(poll.min(UNCERTAIN)).await;

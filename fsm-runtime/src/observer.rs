@@ -16,6 +16,7 @@ use crate::engines::Engines;
 use crate::error::Error;
 use crate::health::{DatabaseHealth, Health, LeaseHealth, MigrationHealth, Observed};
 use crate::metrics::{self, Backlog, Sizes};
+use crate::preference::Turn;
 use crate::runtime::Runtime;
 
 /// The pause between two observations.
@@ -50,7 +51,9 @@ impl Engine {
                 tracing::debug!(%error, "instances were not counted for the metrics");
             }
             let next = Instant::now() + PAUSE;
-            let look = self.work.as_ref().map_or(next, |work| work.preference.at_a_look(next));
+            // The end of an outage is noticed as soon everywhere.
+            let work = self.work.as_ref().filter(|_| is_reachable);
+            let look = work.map_or(next, |work| work.preference.at_a_look(next, Turn::Observer));
             tokio::time::sleep_until(look.min(next + LONGEST_PAUSE)).await;
         }
     }

@@ -18,6 +18,7 @@ use futures_util::future::join_all;
 use crate::committer::retry::is_worth_a_line;
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::preference::Turn;
 
 /// The time that another partition gets for one step. A claim that waits for it holds its slots so long.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -98,7 +99,7 @@ impl Engine {
         while self.may_start() {
             self.release_permits().await;
             if checked_at.elapsed() >= poll {
-                (checked_at, poll) = (tokio::time::Instant::now(), work.preference.poll());
+                (checked_at, poll) = (tokio::time::Instant::now(), work.preference.poll(Turn::PermitEnds));
                 if work.has_limits.load(Ordering::Acquire) {
                     after = self.check_permits_after(after).await;
                 }

@@ -12,14 +12,30 @@ use tokio::time::Instant;
 
 use crate::guard;
 
+/// The tasks that look into a partition that is not preferred. They look shortly one after the other, and so use one connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Turn {
+    Finder,
+    Outbox,
+    PartitionOutbox,
+    Permits,
+    PermitEnds,
+    Schedules,
+    Observer,
+    Sweeper,
+}
+
+/// The time between two of them.
+const BETWEEN_TURNS: Duration = Duration::from_millis(75);
+
 /// The preference of this process for one partition. A database without partitions is always preferred.
 pub(crate) struct Preference {
     partition: Option<Partition>,
     poll: Duration,
     is_preferred: AtomicBool,
-    /// All tasks look at the same times, so that they share connections that are closed in between.
+    /// All tasks look at about the same times, so that they share connections that are closed in between.
     first_look: Instant,
-    /// The time of a look after a notification.
+    /// The time of an earlier look: after a notification, or when due work becomes overdue.
     heard: Mutex<Option<Instant>>,
     changed: Notify,
 }
@@ -49,24 +65,25 @@ impl Preference {
     }
 
     /// The wait of a task that polls: the poll interval, or until the next look.
-    pub(crate) fn poll(&self) -> Duration {
-        self.poll_from(Instant::now())
+    pub(crate) fn poll(&self, turn: Turn) -> Duration {
+        self.poll_from(Instant::now(), turn)
     }
 
-    fn poll_from(&self, now: Instant) -> Duration {
+    fn poll_from(&self, now: Instant, turn: Turn) -> Duration {
         if self.is_preferred() {
             return self.poll;
         }
         // A moment later, so that a look at this moment is not repeated at once.
-        self.at_a_look(now + Duration::from_millis(1)).saturating_duration_since(now)
+        self.at_a_look(now + Duration::from_millis(1), turn).saturating_duration_since(now)
     }
 
     /// The time of a task that is to run at `at`: in a partition that is not preferred, the first look after that.
-    pub(crate) fn at_a_look(&self, at: Instant) -> Instant {
+    pub(crate) fn at_a_look(&self, at: Instant, turn: Turn) -> Instant {
         if self.is_preferred() {
             return at;
         }
-        let Some(past) = at.checked_duration_since(self.first_look) else { return self.first_look };
+        let first = self.first_look + BETWEEN_TURNS * turn as u32;
+        let Some(past) = at.checked_duration_since(first) else { return first };
         let interval = look_interval(self.poll).as_micros().max(1);
         let left = (interval - past.as_micros() % interval) % interval;
         at + Duration::from_micros(u64::try_from(left).unwrap_or(0))
@@ -79,7 +96,7 @@ impl Preference {
 
     fn poll_for_work_from(&self, now: Instant) -> Duration {
         let heard = guard::lock(&self.heard).map(|at| at.saturating_duration_since(now));
-        heard.unwrap_or(Duration::MAX).min(self.poll_from(now))
+        heard.unwrap_or(Duration::MAX).min(self.poll_from(now, Turn::Finder))
     }
 
     /// The time for which work is due before this process claims it here.
@@ -93,11 +110,22 @@ impl Preference {
     }
 
     fn hear_at(&self, now: Instant) {
-        let mut heard = guard::lock(&self.heard);
-        if heard.is_none() {
-            *heard = Some(now + overdue_after(self.poll));
+        if self.look_by(now.checked_add(overdue_after(self.poll))) {
             self.changed.notify_one();
         }
+    }
+
+    /// Work is overdue after this time if nobody claims it. This process looks then.
+    pub(crate) fn look_in(&self, wait: Duration) {
+        self.look_by(Instant::now().checked_add(wait));
+    }
+
+    /// Returns true if no look was planned before.
+    fn look_by(&self, at: Option<Instant>) -> bool {
+        let mut heard = guard::lock(&self.heard);
+        let is_new = heard.is_none() && at.is_some();
+        *heard = [*heard, at].into_iter().flatten().min();
+        is_new
     }
 
     /// A look for due work begins.
@@ -138,17 +166,18 @@ mod tests {
         let preference = not_preferred(2);
         assert!(!preference.is_preferred());
         let first = preference.first_look;
-        assert_eq!(preference.poll_from(first - POLL), POLL);
-        assert_eq!(preference.poll_from(first), POLL * 10, "a look is not repeated");
-        assert_eq!(preference.poll_from(first + POLL * 13), POLL * 7);
-        assert_eq!(preference.at_a_look(first + POLL * 13), first + POLL * 20);
-        assert_eq!(preference.at_a_look(first + POLL * 20), first + POLL * 20);
+        assert_eq!(preference.poll_from(first - POLL, Turn::Finder), POLL);
+        assert_eq!(preference.poll_from(first, Turn::Finder), POLL * 10, "a look is not repeated");
+        assert_eq!(preference.poll_from(first + POLL * 13, Turn::Finder), POLL * 7);
+        assert_eq!(preference.at_a_look(first + POLL * 13, Turn::Finder), first + POLL * 20);
+        assert_eq!(preference.at_a_look(first + POLL * 20, Turn::Finder), first + POLL * 20);
+        assert_eq!(preference.at_a_look(first + POLL * 20, Turn::Outbox), first + POLL * 20 + BETWEEN_TURNS);
         // In a quarter of the time the partition before looks.
         let between = first.saturating_duration_since(not_preferred(1).first_look);
         assert!(between <= POLL * 10 / 4 && between > POLL, "{between:?}");
         preference.note(SessionId(Uuid::new_v4()), []);
-        assert_eq!((preference.poll(), preference.overdue_after()), (POLL, Duration::ZERO), "it is the only one now");
-        assert_eq!(preference.at_a_look(first), first);
+        assert_eq!((preference.poll(Turn::Outbox), preference.overdue_after()), (POLL, Duration::ZERO), "it is the only one now");
+        assert_eq!(preference.at_a_look(first, Turn::Sweeper), first);
     }
 
     #[test]

@@ -21,6 +21,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::failing::longest;
 use crate::guard;
+use crate::preference::Turn;
 use crate::running::{self, Running};
 
 /// The maximum number of orphans that one run closes.
@@ -37,6 +38,8 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 
 /// In a partition that this process does not prefer, a connection that was not used for this long is closed.
 const RESTS_FOR: Duration = Duration::from_secs(1);
+/// The time after a commit for which connections stay open there nevertheless, for the next one.
+const USED_FOR: Duration = Duration::from_secs(10);
 
 impl Engine {
     /// Sweeps at the start, three times in each lease duration, and at once when another worker of this machine is gone. In a partition that is not
@@ -47,8 +50,11 @@ impl Engine {
         let pause = work.session.lease() / 3;
         loop {
             let (began, mut written) = (Instant::now(), session_log::last_number());
-            let due =
-                if work.running().is_empty() { work.preference.at_a_look(began + pause).min(began + pause * 2) } else { began + pause };
+            let due = if work.running().is_empty() {
+                work.preference.at_a_look(began + pause, Turn::Sweeper).min(began + pause * 2)
+            } else {
+                began + pause
+            };
             // There may be more orphans than one run closes.
             while self.sweep().await.unwrap_or_else(|error| {
                 if !self.outage.reports(&error) {
@@ -64,7 +70,7 @@ impl Engine {
                 if Instant::now() >= due || neighbours.iter().any(|neighbour| work.session.is_gone(neighbour)) {
                     break;
                 }
-                if !work.preference.is_preferred() {
+                if !work.preference.is_preferred() && !self.is_used() {
                     self.store.rest(RESTS_FOR);
                 }
                 let last = session_log::last_number();
@@ -78,6 +84,12 @@ impl Engine {
                 }
             }
         }
+    }
+
+    /// Returns true if this process works in the partition now, or has done so recently.
+    fn is_used(&self) -> bool {
+        let has_committed = self.last_commit.latest().is_some_and(|at| at.elapsed() < USED_FOR);
+        has_committed || self.work.as_ref().is_some_and(|work| !work.running().is_empty())
     }
 
     /// The processes of other sessions that run. Those of other machines are never found to be gone.
