@@ -151,6 +151,8 @@ async fn a_move_that_ends_after_any_step_is_continued_or_cancelled_and_meanwhile
     if at != servers.second.url() {
         step(&servers, &servers.second.url(), &Step::ALL).await;
     }
+    // The patience of this process is shorter than the time that it may take to find the place.
+    until("the partition is found", async || accounts.get(&keys[MOVED as usize]).await.is_ok()).await;
     ledger.check(&servers, &runtime, &keys).await;
     runtime.shutdown().await.unwrap();
 }
