@@ -20,6 +20,7 @@ pub mod machine;
 pub mod outcome;
 pub mod partition;
 pub mod permit;
+pub mod preference;
 pub mod priority;
 pub mod process;
 pub mod retry;

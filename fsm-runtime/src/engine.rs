@@ -35,6 +35,7 @@ use crate::in_flight::InFlightCommits;
 use crate::limits::Limits;
 use crate::outage::Outage;
 use crate::permit_state::PermitState;
+use crate::preference::Preference;
 use crate::priority_shares::PriorityShares;
 use crate::reconciler_state::ReconcilerState;
 use crate::running::{Phase, Running, UnreportedAttempt};
@@ -58,6 +59,8 @@ pub(crate) struct Work {
     /// The number of all permits, free or in use.
     pub(crate) slot_count: usize,
     pub(crate) poll: Duration,
+    /// Whether this process prefers the partition.
+    pub(crate) preference: Preference,
     /// The database had limits at the start. Without any, no limit is read.
     pub(crate) has_limits: AtomicBool,
     /// The time, in microseconds, before which no claim under a limit is tried again, because another process claims.

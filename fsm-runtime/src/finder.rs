@@ -39,6 +39,10 @@ impl Engine {
             while self.queue.wanted() == 0 {
                 tokio::time::sleep(ROOM_CHECK).await;
             }
+            if !self.is_to_look().await {
+                self.wait_until_due().await;
+                continue;
+            }
             self.wake_up.take();
             let found = match self.find_all(turn).await {
                 Ok(found) => found,
@@ -55,17 +59,45 @@ impl Engine {
             failures = 0;
             turn += 1;
             if found == 0 {
-                self.wait_until_due(work.poll).await;
+                self.wait_until_due().await;
             }
         }
     }
 
-    async fn wait_until_due(&self, poll: Duration) {
+    /// Returns true if due work is looked for now. In a partition that this process does not prefer, it is if this process made work due, or if
+    /// work is overdue.
+    async fn is_to_look(&self) -> bool {
+        let Some(work) = &self.work else { return false };
+        if work.preference.is_preferred() || self.wake_up.earliest() <= self.clock.now() {
+            return true;
+        }
+        work.preference.look();
+        match self.next_due().await {
+            Ok(None) => false,
+            Ok(Some(next)) => {
+                let (overdue_at, now) = (next + work.preference.overdue_after(), self.clock.now());
+                if overdue_at > now {
+                    work.preference.look_in(overdue_at.since(now));
+                }
+                overdue_at <= now
+            }
+            // The look reports the error.
+            Err(_) => true,
+        }
+    }
+
+    async fn wait_until_due(&self) {
+        let Some(work) = &self.work else { return };
+        let poll = work.preference.poll_for_work().max(ROOM_CHECK);
         // Without a certain session nothing can be claimed, so due work does not shorten the wait.
         if self.session().is_none() {
             return tokio::time::sleep(poll.min(UNCERTAIN)).await;
         }
-        let stored = match self.next_due().await {
+        let stored = match work.preference.is_preferred() {
+            true => self.next_due().await,
+            false => Ok(None),
+        };
+        let stored = match stored {
             Ok(stored) => stored,
             Err(error) => {
                 if !self.outage.reports(&error) {
@@ -80,6 +112,7 @@ impl Engine {
             tokio::select! {
                 () = tokio::time::sleep(wait) => return,
                 () = self.wake_up.notified() => {}
+                () = work.preference.changed() => return,
             }
         }
     }

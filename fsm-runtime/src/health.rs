@@ -31,6 +31,9 @@ pub struct Health {
     pub is_shutting_down: bool,
     /// The numbers of the partitions on which the process is not ready. Empty on a database without partitions.
     pub unready_partitions: Vec<u32>,
+    /// The numbers of the partitions that this process prefers: it looks for due work there at every poll interval, and in the others for work that
+    /// is overdue. Empty on a database without partitions, and for a client.
+    pub preferred_partitions: Vec<u32>,
 }
 
 /// The answer of the database to an observation.
@@ -112,6 +115,7 @@ impl Health {
             unreported: self.unreported + other.unreported,
             is_shutting_down: self.is_shutting_down || other.is_shutting_down,
             unready_partitions: Vec::new(),
+            preferred_partitions: Vec::new(),
         }
     }
 }

@@ -35,6 +35,7 @@ mod finder;
 mod guard;
 pub mod handle;
 pub mod health;
+mod heartbeats;
 mod in_flight;
 mod interrupts;
 pub mod limit;
@@ -48,6 +49,7 @@ mod partition_outbox;
 mod partition_pages;
 mod permit_state;
 mod permits;
+mod preference;
 mod priority_shares;
 #[doc(hidden)]
 pub mod private;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use fsm_core::time::Timestamp;
 
 use crate::engine::Engine;
+use crate::error::Error;
 
 /// The minimum time between two notifications. All commits in this time share one.
 const BREATH: Duration = Duration::from_millis(5);
@@ -78,6 +79,21 @@ impl Engine {
         }
     }
 
+    /// The next due time, after a notification. In a partition that this process does not prefer it is not read: others do, and this process
+    /// looks later whether they have left work.
+    async fn heard_next_due(&self) -> Result<Option<Timestamp>, Error> {
+        match &self.work {
+            Some(work) if !work.preference.is_preferred() => {
+                work.preference.hear();
+                Ok(None)
+            }
+            _ => {
+                self.permit_state.has_waiting.notify_one();
+                self.next_due().await
+            }
+        }
+    }
+
     /// Reads the next due time whenever another process sends a notification.
     pub(crate) async fn listen_loop(self: Arc<Self>) {
         loop {
@@ -87,15 +103,20 @@ impl Engine {
                     let cut_off = loop {
                         // The notification may be this process's own, or for others only. One may have been missed before the listener was
                         // open.
-                        match self.next_due().await {
-                            Ok(next) => next.into_iter().for_each(|next| self.wake_up.due(next)),
+                        let next = self.heard_next_due().await;
+                        match &next {
+                            Ok(next) => next.iter().for_each(|next| self.wake_up.due(*next)),
                             Err(error) => {
-                                tracing::debug!(%error, "the next due moment is not known after a notification; it is found by polling")
+                                tracing::debug!(%error, "the next due moment is not known after a notification, and is read again")
                             }
                         }
-                        self.permit_state.has_waiting.notify_one();
                         if let Err(error) = self.cancel_interrupted().await {
                             tracing::debug!(%error, "verbs that run here were not cancelled for events that interrupt them; the sweeper cancels them");
+                        }
+                        if next.is_err() {
+                            // The connection may lead to a place that the partition has left, and the next one to where it is now.
+                            tokio::time::sleep(DEAF).await;
+                            continue;
                         }
                         tokio::time::sleep(BREATH).await;
                         if let Err(error) = listener.next_notification().await {

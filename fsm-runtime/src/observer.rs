@@ -8,6 +8,7 @@ use fsm_core::time::Timestamp;
 use fsm_store::conn::Conn;
 use fsm_store::error::{SchemaError, StoreError};
 use fsm_store::{limits, migrate, outbox, overview, view, workers};
+use tokio::time::Instant;
 
 use crate::engine::Engine;
 use crate::engine_access::EngineAccess;
@@ -15,10 +16,13 @@ use crate::engines::Engines;
 use crate::error::Error;
 use crate::health::{DatabaseHealth, Health, LeaseHealth, MigrationHealth, Observed};
 use crate::metrics::{self, Backlog, Sizes};
+use crate::preference::Turn;
 use crate::runtime::Runtime;
 
 /// The pause between two observations.
 const PAUSE: Duration = Duration::from_secs(5);
+/// The longest additional pause in a partition that this process does not prefer.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// An observation that takes longer has failed.
 const LIMIT: Duration = Duration::from_secs(5);
 /// One observation in so many counts instances and waiting events too, which reads more rows.
@@ -46,7 +50,11 @@ impl Engine {
             {
                 tracing::debug!(%error, "instances were not counted for the metrics");
             }
-            tokio::time::sleep(PAUSE).await;
+            let next = Instant::now() + PAUSE;
+            // The end of an outage is noticed as soon everywhere.
+            let work = self.work.as_ref().filter(|_| is_reachable);
+            let look = work.map_or(next, |work| work.preference.at_a_look(next, Turn::Observer));
+            tokio::time::sleep_until(look.min(next + LONGEST_PAUSE)).await;
         }
     }
 
@@ -131,6 +139,7 @@ impl Engine {
             unreported,
             is_shutting_down: self.work.is_some() && !self.may_start(),
             unready_partitions: Vec::new(),
+            preferred_partitions: Vec::new(),
         }
     }
 }
@@ -140,7 +149,13 @@ impl Engines {
     pub(crate) fn health(&self) -> Health {
         match self.first().partition {
             None => self.first().health(),
-            Some(_) => Health::of_partitions((0..).zip(self.all()).map(|(number, engine)| (number, engine.health())).collect()),
+            Some(_) => {
+                let is_preferred = |engine: &Engine| engine.work.as_ref().is_some_and(|work| work.preference.is_preferred());
+                let preferred_partitions =
+                    (0..).zip(self.all()).filter(|(_, engine)| is_preferred(engine)).map(|(number, _)| number).collect();
+                let all = (0..).zip(self.all()).map(|(number, engine)| (number, engine.health()));
+                Health { preferred_partitions, ..Health::of_partitions(all.collect()) }
+            }
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::committer::request::Request;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::failing::longest;
+use crate::preference::Turn;
 
 /// The maximum number of lines of a machine that one scan reads, besides those that failed.
 const LINES: usize = 64;
@@ -41,7 +42,8 @@ impl Engine {
                 }
                 ScanResult::default()
             });
-            let wait = result.next.and_then(|next| self.clock.until(next)).unwrap_or(work.poll).min(work.poll);
+            let poll = work.preference.poll(Turn::Outbox);
+            let wait = result.next.and_then(|next| self.clock.until(next)).unwrap_or(poll).min(poll);
             // Without a notification in this time, the loop scans by itself.
             let _ = tokio::time::timeout(wait, self.has_line.notified()).await;
         }

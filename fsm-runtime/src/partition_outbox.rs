@@ -29,6 +29,7 @@ use crate::committer::request::Request;
 use crate::data_protection::Owner;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Kind};
+use crate::preference::Turn;
 use crate::search;
 
 /// The maximum number of due events of which one scan finds the receivers.
@@ -68,10 +69,11 @@ impl Engine {
                 }
             }
             let next = later.iter().map(|(_, due_at)| *due_at).min().and_then(|next| self.clock.until(next));
+            let poll = work.preference.poll(Turn::PartitionOutbox);
             tokio::select! {
                 Some(target) = serving.next(), if !serving.is_empty() => drop(served.remove(&target)),
                 () = self.has_event_elsewhere.notified() => {}
-                () = tokio::time::sleep(next.unwrap_or(work.poll).min(work.poll)) => {}
+                () = tokio::time::sleep(next.unwrap_or(poll).min(poll)) => {}
                 () = work.stops() => {}
             }
         }

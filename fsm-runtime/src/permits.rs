@@ -18,6 +18,7 @@ use futures_util::future::join_all;
 use crate::committer::retry::is_worth_a_line;
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::preference::Turn;
 
 /// The time that another partition gets for one step. A claim that waits for it holds its slots so long.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -94,11 +95,11 @@ impl Engine {
     pub(crate) async fn permit_loop(self: Arc<Self>) {
         let (Some(work), Some(_)) = (&self.work, self.partition) else { return };
         let mut after = InstanceId(uuid::Uuid::nil());
-        let mut checked_at = tokio::time::Instant::now();
+        let (mut checked_at, mut poll) = (tokio::time::Instant::now(), work.poll);
         while self.may_start() {
             self.release_permits().await;
-            if checked_at.elapsed() >= work.poll {
-                checked_at = tokio::time::Instant::now();
+            if checked_at.elapsed() >= poll {
+                (checked_at, poll) = (tokio::time::Instant::now(), work.preference.poll(Turn::PermitEnds));
                 if work.has_limits.load(Ordering::Acquire) {
                     after = self.check_permits_after(after).await;
                 }
@@ -106,7 +107,7 @@ impl Engine {
             tokio::time::sleep(BREATH).await;
             tokio::select! {
                 () = self.permit_state.has_over.notified() => {}
-                () = tokio::time::sleep(work.poll.saturating_sub(checked_at.elapsed())) => {}
+                () = tokio::time::sleep(poll.saturating_sub(checked_at.elapsed())) => {}
                 () = work.stops() => {}
             }
         }

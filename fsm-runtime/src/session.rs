@@ -1,5 +1,4 @@
-//! The session of this process as a worker: a random id and a lease. A thread with its own connection sends the heartbeats, so that a busy
-//! or blocked async runtime does not lose the lease.
+//! The session of this process as a worker: a random id and a lease. `heartbeats` renews it.
 
 #[cfg(feature = "sqlite")]
 mod beside;
@@ -12,21 +11,15 @@ use fsm_core::ids::SessionId;
 use fsm_core::process::ProcessIdentity;
 use fsm_core::time::Timestamp;
 use fsm_store::conn::Conn;
-use fsm_store::error::{Class, StoreError};
+use fsm_store::error::StoreError;
 use fsm_store::open::Store;
 use fsm_store::sessions::{self, Lease, OtherSession};
 use fsm_store::tx::DedicatedConnection;
 use uuid::Uuid;
 
 use crate::clock::Clock;
-use crate::committer::retry::backoff;
 use crate::guard;
-use crate::metrics;
-use crate::outage::Repeated;
 use crate::process;
-
-/// The longest wait before the heartbeat thread's work is restarted.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// This process's session.
 #[derive(Clone)]
@@ -34,6 +27,8 @@ pub(crate) struct Session(Arc<Inner>);
 
 struct Inner {
     process: ProcessIdentity,
+    /// The number of the code that this process serves.
+    code: i64,
     lease: Duration,
     /// The time for which a session must have renewed in time before it sweeps.
     grace: Duration,
@@ -92,8 +87,15 @@ pub(crate) struct Renewal {
 
 impl Session {
     /// A session that is not in the database yet.
-    pub(crate) fn new(process: ProcessIdentity, lease: Duration, grace: Duration) -> Session {
-        Session(Arc::new(Inner { process, lease, grace, state: Mutex::new(SessionState::unknown()), is_stopped: AtomicBool::new(false) }))
+    pub(crate) fn new(process: ProcessIdentity, code: i64, lease: Duration, grace: Duration) -> Session {
+        Session(Arc::new(Inner {
+            process,
+            code,
+            lease,
+            grace,
+            state: Mutex::new(SessionState::unknown()),
+            is_stopped: AtomicBool::new(false),
+        }))
     }
 
     /// Replaces this session by a new one, as a restart does.
@@ -132,6 +134,11 @@ impl Session {
     pub(crate) fn is_over(&self, other: &OtherSession, now: Timestamp) -> bool {
         let had_time = other.reachable >= other.lease.saturating_add(other.lease / 2);
         self.is_gone(&other.process) || (other.lease_until <= now && had_time)
+    }
+
+    /// True if another session serves the same code as this one, and lives as far as is known.
+    pub(crate) fn is_peer(&self, other: &OtherSession, now: Timestamp) -> bool {
+        other.code == self.0.code && other.lease_until > now && !self.is_gone(&other.process)
     }
 
     /// True if a process provably does not exist any more.
@@ -175,7 +182,7 @@ impl Session {
             return Ok(());
         }
         let id = if state.is_known() { SessionId(Uuid::new_v4()) } else { state.id };
-        sessions::join(&mut connection.conn(), &self.0.process, lease(id)).await?;
+        sessions::join(&mut connection.conn(), &self.0.process, self.0.code, lease(id)).await?;
         *self.state() = SessionState { id, until, since: now, shown_unreported: 0 };
         tracing::info!(session = %id, "a worker session began");
         Ok(())
@@ -189,96 +196,14 @@ impl Session {
         }
     }
 
-    /// Renews the lease from a dedicated thread until the session is stopped. `unreported` counts the attempts whose ends the database does not
-    /// accept.
-    pub(crate) fn keep_alive(&self, store: Store, clock: Clock, unreported: impl Fn() -> usize + Send + 'static) -> std::io::Result<()> {
-        let session = self.clone();
-        std::thread::Builder::new().name("fsm-lease".into()).spawn(move || {
-            // If this thread ended, the lease would expire, and other processes would treat the running attempts as lost. It is therefore
-            // restarted after every error and panic.
-            while !session.0.is_stopped.load(Ordering::Acquire) {
-                let renewing =
-                    guard::guarded("the thread that renews the lease", || session.renew_on_this_thread(&store, &clock, &unreported));
-                if let Err(text) = renewing.map_err(Into::into).flatten() {
-                    let _ = guard::guarded(
-                        "the subscriber",
-                        || tracing::error!(error = %text, "the lease is not renewed, and this is tried again"),
-                    );
-                    std::thread::sleep((session.0.lease / 8).min(LONGEST_PAUSE));
-                }
-            }
-        })?;
-        Ok(())
-    }
-
-    fn renew_on_this_thread(
-        &self,
-        store: &Store,
-        clock: &Clock,
-        unreported: &impl Fn() -> usize,
-    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        runtime.block_on(self.renew_loop(store, clock, unreported));
-        Ok(())
-    }
-
-    async fn renew_loop(&self, store: &Store, clock: &Clock, unreported: &impl Fn() -> usize) {
-        let pause = self.0.lease / 4;
-        let (mut connection, mut tries, mut failures) = (None, 0, None::<Repeated>);
-        while !self.0.is_stopped.load(Ordering::Acquire) {
-            let renewed = tokio::time::timeout(self.0.lease / 2, self.renew_on(connection.take(), store, clock, unreported())).await;
-            let error = match renewed {
-                Ok(Ok(open)) => {
-                    metrics::lease_renewal(true);
-                    (connection, tries, failures) = (Some(open), 0, None);
-                    self.pause(pause).await;
-                    continue;
-                }
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => "the database does not answer".to_owned(),
-            };
-            metrics::lease_renewal(false);
-            let now = Instant::now();
-            let is_worth_a_line = failures.as_mut().is_none_or(|failures| failures.another(now));
-            let failures = failures.get_or_insert_with(|| Repeated::first(now));
-            if is_worth_a_line {
-                tracing::warn!(error, failures = failures.failures, "the lease was not renewed, and is tried again");
-            }
-            self.pause(backoff(Class::Unavailable, tries).min(pause)).await;
-            tries = tries.saturating_add(1);
-        }
-    }
-
-    /// Renews the lease on the open connection, or on a new one. Returns the connection.
-    async fn renew_on(
-        &self,
-        connection: Option<DedicatedConnection>,
-        store: &Store,
-        clock: &Clock,
-        unreported: usize,
-    ) -> Result<DedicatedConnection, StoreError> {
-        let mut open = match connection {
-            Some(open) => open,
-            None => store.dedicated().await?,
-        };
-        measure(store, clock, &mut open).await?;
-        self.renew(&mut open, clock, clock.now(), unreported).await?;
-        Ok(open)
-    }
-
-    /// Sleeps, but ends early when the session is stopped.
-    async fn pause(&self, pause: Duration) {
-        let step = Duration::from_millis(50).min(pause);
-        let mut slept = Duration::ZERO;
-        while slept < pause && !self.0.is_stopped.load(Ordering::Acquire) {
-            tokio::time::sleep(step).await;
-            slept += step;
-        }
-    }
-
     /// Stops the heartbeats.
     pub(crate) fn stop(&self) {
         self.0.is_stopped.store(true, Ordering::Release);
+    }
+
+    /// Returns true if the heartbeats are stopped.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.0.is_stopped.load(Ordering::Acquire)
     }
 
     fn state(&self) -> MutexGuard<'_, SessionState> {
@@ -314,12 +239,12 @@ mod tests {
     }
 
     fn new_session() -> Session {
-        Session::new(process::identity(), LEASE, LEASE)
+        Session::new(process::identity(), 0, LEASE, LEASE)
     }
 
     fn elsewhere(lease_until: Timestamp, reachable: Duration) -> OtherSession {
         let process = ProcessIdentity { host: "elsewhere".into(), pid: 7, place: None };
-        OtherSession { id: SessionId(Uuid::new_v4()), process, lease_until, lease: LEASE, reachable }
+        OtherSession { id: SessionId(Uuid::new_v4()), process, lease_until, lease: LEASE, reachable, code: 0 }
     }
 
     #[test]

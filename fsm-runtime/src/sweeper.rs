@@ -21,6 +21,7 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::failing::longest;
 use crate::guard;
+use crate::preference::Turn;
 use crate::running::{self, Running};
 
 /// The maximum number of orphans that one run closes.
@@ -35,14 +36,25 @@ const MANY_ROWS: usize = 16;
 /// The interval at which this process looks whether other workers of this machine still exist, and how long its log is.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(500);
 
+/// In a partition that this process does not prefer, a connection that was not used for this long is closed.
+const RESTS_FOR: Duration = Duration::from_secs(1);
+/// The time after a commit for which connections stay open there nevertheless, for the next one.
+const USED_FOR: Duration = Duration::from_secs(10);
+
 impl Engine {
-    /// Sweeps at the start, three times in each lease duration, and at once when another worker of this machine is gone. Shortens the log of this
+    /// Sweeps at the start, three times in each lease duration, and at once when another worker of this machine is gone. In a partition that is not
+    /// preferred and in which nothing runs here, it sweeps at the next look after that time, or after twice the time. Shortens the log of this
     /// session more often while it grows fast.
     pub(crate) async fn sweep_loop(self: Arc<Self>) {
         let Some(work) = &self.work else { return };
         let pause = work.session.lease() / 3;
         loop {
             let (began, mut written) = (Instant::now(), session_log::last_number());
+            let due = if work.running().is_empty() {
+                work.preference.at_a_look(began + pause, Turn::Sweeper).min(began + pause * 2)
+            } else {
+                began + pause
+            };
             // There may be more orphans than one run closes.
             while self.sweep().await.unwrap_or_else(|error| {
                 if !self.outage.reports(&error) {
@@ -55,8 +67,11 @@ impl Engine {
             // It always waits once: a session that cannot be ended must not make this loop busy.
             loop {
                 tokio::time::sleep(BETWEEN_LOOKS.min(pause)).await;
-                if began.elapsed() >= pause || neighbours.iter().any(|neighbour| work.session.is_gone(neighbour)) {
+                if Instant::now() >= due || neighbours.iter().any(|neighbour| work.session.is_gone(neighbour)) {
                     break;
+                }
+                if !work.preference.is_preferred() && !self.is_used() {
+                    self.store.rest(RESTS_FOR);
                 }
                 let last = session_log::last_number();
                 if last - written >= LONG_LOG {
@@ -69,6 +84,12 @@ impl Engine {
                 }
             }
         }
+    }
+
+    /// Returns true if this process works in the partition now, or has done so recently.
+    fn is_used(&self) -> bool {
+        let has_committed = self.last_commit.latest().is_some_and(|at| at.elapsed() < USED_FOR);
+        has_committed || self.work.as_ref().is_some_and(|work| !work.running().is_empty())
     }
 
     /// The processes of other sessions that run. Those of other machines are never found to be gone.
@@ -84,8 +105,15 @@ impl Engine {
     }
 
     async fn other_sessions(&self, me: SessionId) -> Result<Vec<OtherSession>, Error> {
-        let mut reader = self.engine_reader().await?;
-        Ok(sessions::others(&mut reader.conn(), me).await?)
+        let others = {
+            let mut reader = self.engine_reader().await?;
+            sessions::others(&mut reader.conn(), me).await?
+        };
+        if let (Some(work), Some(_)) = (&self.work, self.partition) {
+            let now = self.clock.now();
+            work.preference.note(me, others.iter().filter(|other| work.session.is_peer(other, now)).map(|other| other.id));
+        }
+        Ok(others)
     }
 
     /// Closes orphans and returns their number. An orphan that cannot be closed does not affect the others.

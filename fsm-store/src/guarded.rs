@@ -69,6 +69,16 @@ impl StatementSettings {
         }
     }
 
+    /// The same settings for a connection that partitions share: the server is not asked for while a statement takes long, and an error does not
+    /// say where the partition is.
+    pub(super) fn unwatched(&self) -> StatementSettings {
+        StatementSettings {
+            #[cfg(feature = "postgres")]
+            postgres: PostgresSettings { location: None, ..self.postgres.clone() },
+            ..self.clone()
+        }
+    }
+
     /// Waits for an operation on a connection with this health, up to the deadline. Stops earlier if its server is gone.
     pub(super) async fn within<T>(&self, health: &mut Health, operation: impl Future<Output = sqlx::Result<T>>) -> Result<T> {
         #[cfg(feature = "postgres")]

@@ -55,6 +55,7 @@ pub mod search;
 pub mod session_log;
 pub mod sessions;
 pub mod settings;
+pub mod shared_connection;
 mod shares;
 mod sink;
 mod sql;

@@ -299,6 +299,11 @@ impl Store {
         Ok(DedicatedConnection { side, statement_settings: self.inner.statement_settings.clone() })
     }
 
+    /// Closes the connections of the pool that were idle for this long. The next operation makes a new one. Those to SQLite stay open.
+    pub fn rest(&self, limit: Duration) {
+        for_pools!(self, pools => pools.rest(limit));
+    }
+
     /// Closes the idle connections and hands out no more. A connection in use is closed when its user returns it.
     pub async fn close(&self) {
         for_pools!(self, pools => pools.close().await);

@@ -1,5 +1,7 @@
 //! The place of a partition: its schema and its database.
 
+use std::sync::Arc;
+
 use fsm_core::partition::Partition;
 
 use super::address;
@@ -18,6 +20,17 @@ pub struct PartitionPlace {
     pub place_number: i64,
     /// The URL to which the partition is being moved.
     pub moving_to: Option<String>,
+}
+
+/// The place of a partition for a connection that it shares with others.
+#[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "only PostgreSQL has partitions"))]
+pub(super) struct SharedPlace {
+    /// Partitions with equal ones are on one server and differ in their schemas only.
+    pub(super) server: Arc<str>,
+    /// The setting that selects the schema.
+    pub(super) search_path: String,
+    /// The row that the schema has about itself: the number of the partition, the number of all, and the number of the place.
+    pub(super) itself: (i64, i64, i64),
 }
 
 impl PartitionPlace {

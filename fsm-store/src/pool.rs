@@ -153,6 +153,18 @@ impl<C: Connects> Pool<C> {
         }
     }
 
+    /// Closes the connections that were idle for this long, also the last one.
+    #[cfg(feature = "postgres")]
+    pub(super) fn rest(&self, limit: Duration) {
+        let unneeded: Vec<_> = {
+            let mut idle = self.idle.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let (unneeded, kept) = std::mem::take(&mut *idle).into_iter().partition(|resting| resting.since.elapsed() >= limit);
+            *idle = kept;
+            unneeded
+        };
+        unneeded.into_iter().for_each(say_farewell);
+    }
+
     /// Takes an idle connection that is wanted. Takes another one only if no more can be made. The caller already holds a permit.
     fn pop(&self, is_wanted: &impl Fn(&C::Session) -> bool) -> Option<Resting<C>> {
         let mut idle = self.idle.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -229,10 +241,7 @@ impl<C: Connects> Drop for Taken<C> {
                 idle.push(resting);
                 unneeded
             };
-            if let (Some(Resting { conn, .. }), Ok(runtime)) = (unneeded, tokio::runtime::Handle::try_current()) {
-                // Its result does not matter: the connection is gone at the end of the wait.
-                runtime.spawn(tokio::time::timeout(FAREWELL, conn.close()));
-            }
+            unneeded.into_iter().for_each(say_farewell);
         }
     }
 }
@@ -242,6 +251,14 @@ impl<C: Connects> Drop for Taken<C> {
 fn unneeded<C: Connects>(idle: &mut Vec<Resting<C>>) -> Option<Resting<C>> {
     let limit = C::RESTS_FOR?;
     idle.first().is_some_and(|oldest| oldest.since.elapsed() >= limit).then(|| idle.remove(0))
+}
+
+/// Closes a connection in the background.
+fn say_farewell<C: Connects>(unneeded: Resting<C>) {
+    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        // Its result does not matter: the connection is gone at the end of the wait.
+        runtime.spawn(tokio::time::timeout(FAREWELL, unneeded.conn.close()));
+    }
 }
 
 /// Drops all idle connections.

@@ -11,6 +11,7 @@ mod plans;
 pub(super) mod pool;
 pub(super) mod servers;
 pub(super) mod settings;
+pub(super) mod shared_listener;
 mod statements;
 
 /// The name of a schema or table in a statement.

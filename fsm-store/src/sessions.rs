@@ -39,10 +39,12 @@ pub struct OtherSession {
     pub lease: Duration,
     /// The time since its last heartbeat in which other workers with the same lease duration reached the database.
     pub reachable: Duration,
+    /// Sessions with the same number serve the same code.
+    pub code: i64,
 }
 
-/// Creates the session of this process.
-pub async fn join(conn: &mut Conn<'_>, process: &ProcessIdentity, lease: Lease) -> Result<()> {
+/// Creates the session of this process, which serves this code.
+pub async fn join(conn: &mut Conn<'_>, process: &ProcessIdentity, code: i64, lease: Lease) -> Result<()> {
     let reachable = reach(conn, lease).await?;
     let place = process.place.as_ref();
     let values = values![
@@ -56,7 +58,8 @@ pub async fn join(conn: &mut Conn<'_>, process: &ProcessIdentity, lease: Lease) 
         lease.now.as_micros(),
         micros(lease.duration),
         lease.until.as_micros(),
-        reachable
+        reachable,
+        code
     ];
     conn.rows(&sql::SESSION_JOIN, &values).await.map(drop)
 }
@@ -95,6 +98,7 @@ fn other(row: &Row) -> Result<OtherSession> {
         lease_until: row.time(7)?,
         lease: duration(row.get(8)?),
         reachable: duration(row.get(9)?),
+        code: row.get(10)?,
     })
 }
 

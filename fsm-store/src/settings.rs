@@ -5,6 +5,8 @@ use std::time::Duration;
 use fsm_core::partition::Partition;
 
 use super::address;
+#[cfg(feature = "postgres")]
+use super::postgres::shared_listener::ListeningConnections;
 
 /// The database, and the settings for its use.
 #[derive(Clone)]
@@ -26,6 +28,9 @@ pub struct Settings {
     pub statement_cache: bool,
     /// True if nothing is written on these connections, by this crate or by the database itself. A missing file is not created.
     pub read_only: bool,
+    /// The listening connections, which the partitions that are opened with clones of these settings share.
+    #[cfg(feature = "postgres")]
+    pub listening: ListeningConnections,
 }
 
 /// The entry of a partition in the directory.
@@ -64,6 +69,8 @@ impl Settings {
             deadline: Duration::from_secs(30),
             statement_cache,
             read_only: false,
+            #[cfg(feature = "postgres")]
+            listening: ListeningConnections::default(),
         }
     }
 }

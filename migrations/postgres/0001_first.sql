@@ -346,7 +346,7 @@ create index fsm_history_rejected
 
 -- Worker processes. The machine, the boot, the namespaces and the start of the process tell whether it still exists; null if its system does
 -- not say. `reachable_us` is that of the lease duration at the last heartbeat. `unreported` counts the attempts that ended there and whose ends
--- the database does not accept.
+-- the database does not accept. Sessions with the same `code` serve the same machines, verbs, states and events.
 create table fsm_workers (
     session_id uuid not null primary key,
     host text not null,
@@ -359,7 +359,8 @@ create table fsm_workers (
     lease_us bigint not null,
     lease_until bigint not null,
     reachable_us bigint not null,
-    unreported bigint not null default 0
+    unreported bigint not null default 0,
+    code bigint not null default 0
 );
 
 -- For each lease duration: the time in which workers with that lease reached the database, added up, and the last heartbeat of any of them.

@@ -340,7 +340,7 @@ create index fsm_history_rejected
 
 -- Worker processes. The machine, the boot, the namespaces and the start of the process tell whether it still exists; null if its system does
 -- not say. `reachable_us` is that of the lease duration at the last heartbeat. `unreported` counts the attempts that ended there and whose ends
--- the database does not accept.
+-- the database does not accept. Sessions with the same `code` serve the same machines, verbs, states and events.
 create table fsm_workers (
     session_id blob not null primary key,
     host text not null,
@@ -353,7 +353,8 @@ create table fsm_workers (
     lease_us integer not null,
     lease_until integer not null,
     reachable_us integer not null,
-    unreported integer not null default 0
+    unreported integer not null default 0,
+    code integer not null default 0
 ) strict;
 
 -- For each lease duration: the time in which workers with that lease reached the database, added up, and the last heartbeat of any of them.

@@ -2,9 +2,11 @@
 //! delays only the work that needs it.
 
 mod access;
+mod connections;
 mod limits;
 mod moves;
 mod outage;
+mod preference;
 mod processes;
 
 use std::collections::BTreeMap;

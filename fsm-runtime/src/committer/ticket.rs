@@ -125,7 +125,8 @@ impl LastCommit {
         *self.lock() = Some(Instant::now());
     }
 
-    pub(super) fn latest(&self) -> Option<Instant> {
+    /// The time of the last successful commit.
+    pub(crate) fn latest(&self) -> Option<Instant> {
         *self.lock()
     }
 

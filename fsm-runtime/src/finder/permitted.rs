@@ -25,6 +25,7 @@ use super::limited::TAKEN;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::permits::{BREATH, PermitError, there};
+use crate::preference::Turn;
 
 /// For each home, the buckets of each limit for which calls of this partition wait.
 type WaitingElsewhere = BTreeMap<u32, BTreeMap<String, Vec<String>>>;
@@ -72,7 +73,8 @@ impl Engine {
                     }
                 }
             }
-            let wait = next.and_then(|next| self.clock.until(next)).unwrap_or(work.poll).clamp(BREATH, work.poll);
+            let poll = work.preference.poll(Turn::Permits).max(BREATH);
+            let wait = next.and_then(|next| self.clock.until(next)).unwrap_or(poll).clamp(BREATH, poll);
             tokio::select! {
                 Some(home) = serving.next(), if !serving.is_empty() => drop(served.remove(&home)),
                 () = self.permit_state.has_waiting.notified() => {}

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use fsm_core::ids::InstanceId;
 use fsm_core::partition::Partition;
+use fsm_core::preference::code_of;
 use fsm_core::process::ProcessIdentity;
 use fsm_core::time::Timestamp;
+use fsm_store::claim::Served;
 use fsm_store::open::Store;
 use fsm_store::settings::Settings;
 use futures_util::future::try_join_all;
@@ -22,6 +24,8 @@ use crate::engines::Engines;
 use crate::error::{Error, ErrorKind};
 use crate::failing::Failures;
 use crate::health::DatabaseHealth;
+use crate::heartbeats::Heartbeats;
+use crate::preference::Preference;
 use crate::priority_shares::PriorityShares;
 use crate::process;
 use crate::reconciler_state::ReconcilerState;
@@ -53,14 +57,15 @@ impl Builder {
             engines.push(Engine::new(database, catalog, (self.limits, self.data_protection.clone()), Some(work)));
         }
         let engines = Engines::new(engines);
+        let heartbeats = Heartbeats::start()
+            .map_err(|error| Error::other(ErrorKind::System, format!("the thread for the lease could not start: {error}")))?;
         let (shutdown, builder) = (ShutdownHandle::new(engines.clone(), self.shutdown_timeout), Arc::new(self));
         for (engine, is_prepared) in engines.all().iter().zip(are_prepared) {
             if is_prepared {
-                // What has started does not go on without a runtime.
-                start_work(engine).inspect_err(|_| engines.kill())?;
+                start_work(engine, &heartbeats);
             } else {
                 engine.observations.note(|observed| observed.database = DatabaseHealth::Unreachable("not reached since the start".into()));
-                engine.spawn(start_later(Arc::clone(&builder), Arc::clone(engine)));
+                engine.spawn(start_later(Arc::clone(&builder), Arc::clone(engine), heartbeats.clone()));
             }
         }
         Ok(Runtime { engines, shutdown })
@@ -93,7 +98,8 @@ impl Builder {
             false => Registered::default(),
         };
         let partitions = partition.map_or(1, Partition::of);
-        let work = Work { schedules, ..self.work(catalog, grace, registered, begun, partitions) };
+        let preference = Preference::new(*partition, self.poll);
+        let work = Work { schedules, preference, ..self.work(catalog, grace, registered, begun, partitions) };
         Ok((database, work))
     }
 
@@ -119,7 +125,7 @@ impl Builder {
         // Each partition has its own share, so that attempts whose outcome one of them does not accept take no slot from the others.
         let share = |all: u32| all.div_ceil(partitions) as usize;
         Work {
-            session: Session::new(self.process(), self.lease, grace),
+            session: Session::new(self.process(), code(&catalog.served()), self.lease, grace),
             shares: PriorityShares::of(catalog.served().into_iter().map(|served| {
                 let is_fair = catalog.get(&served.machine).is_some_and(|known| known.machine.fair_by.is_some());
                 (served.machine, is_fair)
@@ -132,6 +138,7 @@ impl Builder {
             slots: Arc::new(Semaphore::new(share(self.concurrency))),
             slot_count: share(self.concurrency),
             poll: self.poll,
+            preference: Preference::new(None, self.poll),
             retention: self.retention,
             has_limits: AtomicBool::new(registered.has_limits),
             limits_taken_until: AtomicI64::new(i64::MIN),
@@ -168,11 +175,9 @@ impl Builder {
 }
 
 /// Starts the work on a partition when it can be reached.
-async fn start_later(builder: Arc<Builder>, engine: Arc<Engine>) {
-    if at_last(&engine, || Box::pin(builder.join_later(&engine))).await
-        && let Err(error) = start_work(&engine)
-    {
-        tracing::error!(partition = engine.partition.map(Partition::number), %error, "the work on the partition cannot start");
+async fn start_later(builder: Arc<Builder>, engine: Arc<Engine>, heartbeats: Heartbeats) {
+    if at_last(&engine, || Box::pin(builder.join_later(&engine))).await {
+        start_work(&engine, &heartbeats);
     }
     if engine.queue.is_closed() {
         // The process ended meanwhile, and may not have seen the tasks that have just started.
@@ -180,13 +185,23 @@ async fn start_later(builder: Arc<Builder>, engine: Arc<Engine>) {
     }
 }
 
+/// The number of the code that a process serves.
+fn code(served: &[Served]) -> i64 {
+    code_of(served.iter().flat_map(|served| {
+        let parts = [&served.verbs, &served.states, &served.timed, &served.events];
+        // Each list begins with an empty name, so that a name in another list makes another number.
+        std::iter::once(served.machine.as_str())
+            .chain(parts.into_iter().flat_map(|names| std::iter::once("").chain(names.iter().map(String::as_str))))
+    }))
+}
+
 async fn begin_session(work: &Work, store: &Store, clock: &Clock) -> Result<(), Error> {
     Ok(work.session.renew(&mut store.dedicated().await?, clock, clock.now(), 0).await?)
 }
 
 /// Starts the tasks of a worker on one database or partition.
-fn start_work(engine: &Arc<Engine>) -> Result<(), Error> {
-    let Some(work) = &engine.work else { return Ok(()) };
+fn start_work(engine: &Arc<Engine>, heartbeats: &Heartbeats) {
+    let Some(work) = &engine.work else { return };
     engine.start_lanes();
     engine.keep_running("finder", Engine::find_loop);
     engine.keep_running("sweeper", Engine::sweep_loop);
@@ -208,7 +223,5 @@ fn start_work(engine: &Arc<Engine>) -> Result<(), Error> {
     engine.start_notifying();
     let counted = Arc::downgrade(engine);
     let unreported = move || counted.upgrade().and_then(|engine| Some(engine.work.as_ref()?.unreported().len())).unwrap_or(0);
-    work.session
-        .keep_alive(engine.store.clone(), engine.clock.clone(), unreported)
-        .map_err(|error| Error::other(ErrorKind::System, format!("the thread for the lease could not start: {error}")))
+    heartbeats.keep_alive(work.session.clone(), engine.store.clone(), engine.clock.clone(), unreported);
 }

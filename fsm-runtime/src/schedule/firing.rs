@@ -23,6 +23,7 @@ use crate::engine::Engine;
 use crate::error::{Error, ErrorKind};
 use crate::failing::longest;
 use crate::handle::send::SendRequest;
+use crate::preference::Turn;
 use crate::redact::Redactable;
 
 /// The maximum number of moments of one schedule that one scan sends. The others follow in the next scan, after those of other schedules.
@@ -80,8 +81,9 @@ impl Engine {
                 }
                 ScanResult::default()
             });
-            let wait = result.next.and_then(|next| self.clock.until(next)).unwrap_or(work.poll);
-            tokio::time::sleep(wait.min(work.poll).min(LONGEST_WAIT)).await;
+            let poll = work.preference.poll(Turn::Schedules);
+            let wait = result.next.and_then(|next| self.clock.until(next)).unwrap_or(poll);
+            tokio::time::sleep(wait.min(poll).min(LONGEST_WAIT)).await;
         }
     }
 

@@ -43,7 +43,7 @@ mod tests {
     }
 
     fn new_session() -> Session {
-        Session::new(process::identity(), LEASE, LEASE)
+        Session::new(process::identity(), 0, LEASE, LEASE)
     }
 
     /// A session that was renewed in time for long, the last time at 0.

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::quoted;
 use super::servers::Servers;
-use crate::partition_place::PartitionPlace;
+use crate::partition_place::{PartitionPlace, SharedPlace};
 use crate::settings::{DirectoryEntry, Settings};
 use crate::sql;
 
@@ -39,6 +39,8 @@ struct Current {
     place: Option<(String, String)>,
     place_number: i64,
     name: Arc<str>,
+    /// The URL. Connections to the same URL go to the same server, as the same user.
+    server: Arc<str>,
 }
 
 /// The entry of a partition in its directory.
@@ -80,7 +82,8 @@ impl Location {
         let place = settings.schema.clone().map(|schema| (settings.url.clone(), schema));
         let place_number = entry.as_ref().map_or(0, |entry| entry.directory.place_number);
         let servers = Arc::new(configured(settings, servers, is_marked));
-        Location { current: RwLock::new(Current { servers, place, place_number, name }), entry, moves: watch::Sender::new(0) }
+        let server = settings.url.as_str().into();
+        Location { current: RwLock::new(Current { servers, place, place_number, name, server }), entry, moves: watch::Sender::new(0) }
     }
 
     /// The name of the database in messages.
@@ -91,6 +94,17 @@ impl Location {
     /// The time limit for a server that does not answer.
     pub(crate) fn connect_timeout(&self) -> Duration {
         self.current().servers.connect_timeout()
+    }
+
+    /// The server of the database, for connections that several partitions share: two locations with equal ones differ in their schemas only.
+    pub(crate) fn server(&self) -> Arc<str> {
+        self.current().server
+    }
+
+    /// The place of a partition; `None` without partitions.
+    pub(crate) fn shared_place(&self) -> Option<SharedPlace> {
+        let (entry, Current { server, place, place_number, .. }) = (self.entry.as_ref()?, self.current());
+        Some(SharedPlace { server, search_path: quoted(&place?.1), itself: entry.itself(place_number) })
     }
 
     /// Changes with each move.
@@ -195,7 +209,7 @@ impl Location {
         let servers = Arc::new(configured(&settings, servers, entry.is_marked));
         tracing::info!(partition = place.partition.number(), database = %name, "the partition was moved, and its new place is used");
         *self.current.write().unwrap_or_else(PoisonError::into_inner) =
-            Current { servers, place: known, place_number: place.place_number, name };
+            Current { servers, place: known, place_number: place.place_number, name, server: settings.url.into() };
         self.moves.send_modify(|moves| *moves += 1);
         Ok(())
     }

@@ -45,7 +45,7 @@ impl PostgresPool {
         let channel = settings.schema.as_ref().map_or_else(|| sql::CHANNEL.to_owned(), |schema| format!("{}_{schema}", sql::CHANNEL));
         let location = Arc::new(Location::new(settings, servers, is_direct));
         let pool = Pool::new(&location.name(), Arc::clone(&location), settings.connections.max(1) as usize, settings.deadline);
-        Ok(PostgresPool { pool, location, channel, is_direct, is_read_only: settings.read_only })
+        Ok(PostgresPool { pool, location, channel, is_direct, is_read_only: settings.read_only, listening: settings.listening.clone() })
     }
 }
 

@@ -9,6 +9,7 @@ use sqlx::postgres::PgConnection;
 use super::location::{Host, Location};
 use super::plans::Plans;
 use super::settings::PostgresSettings;
+use super::shared_listener::ListeningConnections;
 use super::statements::words;
 use crate::error::Result;
 use crate::guarded::{Health, StatementSettings};
@@ -20,12 +21,14 @@ use crate::tx::{Side, Tx};
 
 pub(crate) struct PostgresPool {
     pub(super) pool: Pool<PgConnection>,
-    pub(super) location: Arc<Location>,
+    pub(crate) location: Arc<Location>,
     /// The channel of the notifications. Each schema has its own.
     pub(crate) channel: String,
     /// True if it is known that each connection has a server session of its own, which no pooler gives to other clients.
     pub(crate) is_direct: bool,
     pub(super) is_read_only: bool,
+    /// The listening connections of this process.
+    pub(super) listening: ListeningConnections,
 }
 
 /// A connection that nothing has used for this long is closed. It costs the server a process and some megabytes.
@@ -118,6 +121,11 @@ impl PostgresPool {
     /// A writable connection outside the pool.
     pub(crate) async fn dedicated(&self) -> Result<Side> {
         self.pool.dedicated().await.map(Side::Postgres)
+    }
+
+    /// Closes the connections that were idle for this long.
+    pub(crate) fn rest(&self, limit: Duration) {
+        self.pool.rest(limit);
     }
 
     /// Closes the idle connections and hands out no more.

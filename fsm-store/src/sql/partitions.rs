@@ -41,6 +41,9 @@ pub const PARTITION_ADD: Sql = same(
 /// The number of this partition, the number of all, and the number of this place.
 pub const PARTITION: Sql = same("select p.partition, p.partitions, p.place_number from fsm_partition p");
 
+/// Sets the search path of the session to `$1` and its lock timeout to `$2` milliseconds.
+pub const ENTER_SCHEMA: Sql = same("select set_config('search_path', $1, false), set_config('lock_timeout', $2, false)");
+
 /// Creates the table in which a partition says which one it is.
 pub const PARTITION_TABLE: &str = "
     create table fsm_partition (

@@ -3,12 +3,13 @@
 use super::statement::{Sql, same};
 
 /// Begins session `$1`: process `$3` on host `$2`, machine `$4`, boot `$5`, in the namespaces `$6`, started at `$7`. The session begins at
-/// `$8` with the lease duration `$9`; its lease ends at `$10`, and `$11` is the reachable time of that duration.
+/// `$8` with the lease duration `$9`; its lease ends at `$10`, `$11` is the reachable time of that duration, and `$12` stands for the code that
+/// it serves.
 pub const SESSION_JOIN: Sql = same(
     "
     insert into fsm_workers (session_id, host, pid, machine_id, boot_id, namespaces, process_started, started_at, lease_us, lease_until,
-        reachable_us)
-    values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+        reachable_us, code)
+    values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
 );
 
 /// Sets the end of the lease of session `$1` to `$2`, unless it is already later: a delayed heartbeat may arrive after a newer one. `$3` is
@@ -37,7 +38,7 @@ pub const REACHABLE: Sql = same(
 pub const OTHER_SESSIONS: Sql = same(
     "
     select w.session_id, w.host, w.pid, w.machine_id, w.boot_id, w.namespaces, w.process_started, w.lease_until, w.lease_us,
-        coalesce(r.reachable_us, 0) - w.reachable_us
+        coalesce(r.reachable_us, 0) - w.reachable_us, w.code
     from fsm_workers w
     left join fsm_reachable_time r on r.lease_us = w.lease_us
     where w.session_id <> $1",

@@ -1,6 +1,7 @@
 //! The connections to a SQLite database: one writes, some read, and those of the driver run users' statements.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use sqlx::ConnectOptions;
 use sqlx::Connection;
@@ -105,6 +106,9 @@ impl SqlitePools {
     pub(crate) async fn dedicated(&self) -> Result<Side> {
         self.writer.dedicated().await.map(Side::Sqlite)
     }
+
+    /// Closes nothing: connections to a file cost little.
+    pub(crate) fn rest(&self, _: Duration) {}
 
     /// Closes the idle connections and hands out no more.
     pub(crate) async fn close(&self) {

@@ -142,8 +142,8 @@ async fn attempts_of_dead_sessions_are_orphans() {
         let (alive, silent, gone) = (session(), session(), session());
         let mut dedicated = store.dedicated().await.unwrap();
         let mut conn = dedicated.conn();
-        sessions::join(&mut conn, &process("here", 7), lease(alive, 0, 900)).await.unwrap();
-        sessions::join(&mut conn, &process("there", u32::MAX), lease(silent, 0, 500)).await.unwrap();
+        sessions::join(&mut conn, &process("here", 7), 0, lease(alive, 0, 900)).await.unwrap();
+        sessions::join(&mut conn, &process("there", u32::MAX), 0, lease(silent, 0, 500)).await.unwrap();
         let begun = [("a", alive), ("s", silent), ("g", gone)].map(|(key, worker)| beginning(key, Some(worker)));
         written(&store, &begun.iter().collect::<Vec<_>>()).await;
 
@@ -180,7 +180,7 @@ async fn attempts_of_dead_sessions_are_orphans() {
         assert_eq!(session_log::read(&mut conn, alive).await.unwrap().0, []);
 
         let idle = session();
-        sessions::join(&mut conn, &process("here", 8), lease(idle, 0, 10)).await.unwrap();
+        sessions::join(&mut conn, &process("here", 8), 0, lease(idle, 0, 10)).await.unwrap();
         assert_eq!(sessions::delete_expired(&mut conn, at(2000)).await.unwrap(), 2, "neither has a log");
         assert!(!sessions::renew(&mut conn, lease(idle, 0, 3000)).await.unwrap());
         sessions::leave(&mut conn, silent).await.unwrap();
@@ -198,8 +198,8 @@ async fn the_time_in_which_the_database_was_reached_is_counted_for_those_who_are
         let process = fsm_core::process::ProcessIdentity { place: Some(place), ..process("here", 7) };
         let mut dedicated = store.dedicated().await.unwrap();
         let mut conn = dedicated.conn();
-        sessions::join(&mut conn, &process, lease(silent, 1000, 1500)).await.unwrap();
-        sessions::join(&mut conn, &process, lease(busy, 1100, 1600)).await.unwrap();
+        sessions::join(&mut conn, &process, 0, lease(silent, 1000, 1500)).await.unwrap();
+        sessions::join(&mut conn, &process, 0, lease(busy, 1100, 1600)).await.unwrap();
         // Two heartbeats in time, one after a gap that may be an outage, and one that arrives late.
         for (now, until) in [(1300, 1800), (1550, 2050), (9000, 9500), (8900, 9400)] {
             assert!(sessions::renew(&mut conn, lease(busy, now, until)).await.unwrap());
@@ -228,7 +228,7 @@ async fn two_sweepers_that_bury_the_same_sessions_do_not_wait_for_each_other() {
     let store = fresh.open().await;
     let mut dedicated = store.dedicated().await.unwrap();
     for _ in 0..3 {
-        sessions::join(&mut dedicated.conn(), &process("here", 7), lease(session(), 0, 10)).await.unwrap();
+        sessions::join(&mut dedicated.conn(), &process("here", 7), 0, lease(session(), 0, 10)).await.unwrap();
     }
     let (mut first, mut second) = (store.begin().await.unwrap(), store.begin().await.unwrap());
     assert_eq!(sessions::delete_expired(&mut first.conn(), at(20)).await.unwrap(), 3);

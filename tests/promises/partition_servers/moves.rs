@@ -9,10 +9,10 @@ use fsm_runtime::admin::partition_move::{self, Step};
 use super::*;
 
 /// The partition that moves, from the second server to the first one and back.
-const MOVED: u32 = 1;
+pub(super) const MOVED: u32 = 1;
 
 /// Takes these steps of a move. Returns the number of rows, and the duration of the steps after which the partition cannot be used.
-async fn step(servers: &Servers, to: &str, steps: &[Step]) -> (u64, Duration) {
+pub(super) async fn step(servers: &Servers, to: &str, steps: &[Step]) -> (u64, Duration) {
     let mut moving = partition_move::begin(&Opening::to_act(servers.url()), MOVED, to).await.unwrap().expect("it is elsewhere");
     let (mut rows, mut frozen) = (0, Duration::ZERO);
     for step in steps {
@@ -151,6 +151,8 @@ async fn a_move_that_ends_after_any_step_is_continued_or_cancelled_and_meanwhile
     if at != servers.second.url() {
         step(&servers, &servers.second.url(), &Step::ALL).await;
     }
+    // The patience of this process is shorter than the time that it may take to find the place.
+    until("the partition is found", async || accounts.get(&keys[MOVED as usize]).await.is_ok()).await;
     ledger.check(&servers, &runtime, &keys).await;
     runtime.shutdown().await.unwrap();
 }
