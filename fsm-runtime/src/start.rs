@@ -17,7 +17,7 @@ use crate::clock::Clock;
 use crate::committer::retry::{backoff, is_worth_a_line};
 use crate::data::DataMap;
 use crate::data_protection::DataProtection;
-use crate::drift::{self, Migrate};
+use crate::drift;
 use crate::encode;
 use crate::engine::{Engine, OpenDatabase};
 use crate::error::{Error, ErrorKind};
@@ -152,19 +152,19 @@ pub(crate) struct Registered {
     pub(crate) has_limits: bool,
 }
 
-/// Checks that every `Data<T>` is present, that no row needs names that the code lacks and that the limit of each verb exists, renames mapped
-/// names, sets missing timers, fills in new search fields, and stores the limits and every machine's definition.
+/// Checks that every `Data<T>` is present and that the limit of each verb exists, renames mapped names, sets missing timers, fills in new search
+/// fields, and stores the limits and every machine's definition. [`drift::check`] was called before, for all partitions together.
 pub(crate) async fn register_machines(
     store: &Store,
     clock: &Clock,
     catalog: &Catalog,
     (data, data_protection): (&DataMap, &DataProtection),
-    migrate: &[Migrate],
+    mappings: Mappings,
     declared_limits: &DeclaredLimits,
 ) -> Result<Registered, Error> {
     catalog.check_data(data)?;
     limit::check_names(declared_limits)?;
-    let mappings = drift::resolve(store, clock, catalog, migrate).await?;
+    drift::apply_all(store, clock, catalog, &mappings).await?;
     for known in catalog.iter() {
         reconciler::set_timers(store, clock, known, mappings.get(&known.machine.name), data_protection).await?;
         search::fill_new_fields(store, known, data_protection).await?;
