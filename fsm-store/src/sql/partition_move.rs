@@ -112,6 +112,11 @@ pub fn copy_in(schema: &str, table: &str) -> String {
     format!("copy {schema}.{table} from stdin (format binary)")
 }
 
+/// Returns the shortest lease duration of the workers, in microseconds.
+pub fn shortest_lease(schema: &str) -> String {
+    format!("select min(w.lease_us) from {schema}.fsm_workers w")
+}
+
 /// Returns the last value of a sequence, and whether the next one is greater.
 pub fn sequence_state(schema: &str, sequence: &str) -> String {
     format!("select last_value, is_called from {schema}.{sequence}")
