@@ -16,7 +16,7 @@ use super::clock_difference;
 use super::copy::{self, Side};
 use super::location::connected;
 use super::quoted;
-use crate::error::{Class, Result, StoreError};
+use crate::error::{Result, StoreError, is_of_locks};
 use crate::guarded::within;
 use crate::migrate;
 use crate::open::Store;
@@ -83,7 +83,7 @@ impl PartitionMove {
         Ok(Some(PartitionMove { lock, settings: directory.clone(), from, to, ignores_clocks: false }))
     }
 
-    /// Moves the partition also if the clocks of the two servers differ by more than leases allow.
+    /// Moves the partition also if the clocks differ by more than leases allow.
     pub fn ignore_clocks(self) -> PartitionMove {
         PartitionMove { ignores_clocks: true, ..self }
     }
@@ -95,8 +95,8 @@ impl PartitionMove {
 
     /// Takes a step, after those before it. A step that was taken before is taken again without harm. [`Step::Copy`] returns the number of rows.
     ///
-    /// Returns `Err(Partition)` if a place does not fit, `Err(Deadline)` if a server does not answer, and an error that
-    /// [`is_locked`](StoreError::is_locked) if transactions hold the tables for longer than the deadline.
+    /// Returns `Err(Partition)` if a place does not fit or transactions hold the tables for too long, and `Err(Deadline)` if a server does not
+    /// answer.
     pub async fn step(&mut self, step: Step, now: Timestamp) -> Result<u64> {
         has_lock(&mut self.lock, &self.from, self.settings.deadline).await?;
         match step {
@@ -175,13 +175,11 @@ impl PartitionMove {
         let text = sql::freeze(&quoted(&schema), &quoted(&frozen(&self.from)), names.iter().map(|table| quoted(table)));
         let begun = Instant::now();
         loop {
-            match source.execute(sqlx::raw_sql(AssertSqlSafe(text.clone()))).await.map_err(StoreError::from) {
+            match source.execute(sqlx::raw_sql(AssertSqlSafe(text.clone()))).await {
                 Ok(_) => return Ok(()),
-                Err(error) => {
-                    if error.class() != Class::Contended || begun.elapsed() >= self.settings.deadline {
-                        return Err(error);
-                    }
-                }
+                Err(error) if !is_of_locks(&error) => return Err(error.into()),
+                Err(_) if begun.elapsed() >= self.settings.deadline => return Err(unfit(&self.from, HELD)),
+                Err(_) => {}
             }
             source.execute(sql::ROLLBACK).await?;
             tokio::time::sleep(PAUSE).await;
@@ -289,6 +287,7 @@ async fn cancelled(directory: &Settings, number: u32) -> Result<PartitionPlace> 
     Ok(PartitionPlace { moving_to: None, ..this.from })
 }
 
+const HELD: &str = "is used by transactions that hold its tables for too long; end them, and continue the move";
 const IS_THERE: &str = "exists at the new place already: it belongs to other partitions, or is the copy of a cancelled move; rename or drop it there \
                         first";
 
