@@ -20,7 +20,7 @@ use crate::data_protection::DataProtection;
 use crate::drift;
 use crate::encode;
 use crate::engine::{Engine, OpenDatabase};
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Kind};
 use crate::health::DatabaseHealth;
 use crate::limit::{self, DeclaredLimits};
 use crate::reconciler;
@@ -68,7 +68,7 @@ pub(crate) async fn open(settings: Settings, limit: Duration) -> Result<Vec<Open
     let opened = join_all(places.iter().map(|place| open_partition(place, &settings, limit))).await;
     let has_one = opened.iter().any(Result::is_ok);
     let databases = places.iter().zip(opened).map(|(place, opened)| match opened {
-        Err(error) if has_one && error.may_pass() => {
+        Err(error) if has_one && may_join_later(&error) => {
             tracing::warn!(partition = place.partition.number(), %error, "the partition cannot be opened; the others start without it");
             unprepared(place, &settings, &store)
         }
@@ -77,6 +77,11 @@ pub(crate) async fn open(settings: Settings, limit: Duration) -> Result<Vec<Open
     let databases = databases.collect();
     store.close().await;
     databases
+}
+
+/// True if the partition may be usable later: its server cannot be reached, or does not answer.
+fn may_join_later(error: &Error) -> bool {
+    error.may_pass() || matches!(error.cause(), Kind::Other(ErrorKind::Database, _))
 }
 
 async fn open_partition(place: &PartitionPlace, directory: &Settings, limit: Duration) -> Result<OpenDatabase, Error> {

@@ -16,7 +16,7 @@ const MEANWHILE: i64 = 10;
 /// The minimum duration of a fault, longer than the lease and the time limit of a database operation.
 const AWAY: Duration = Duration::from_millis(1500);
 /// The limit for all instances to settle. The events that a killed process had claimed for another partition wait until its claim ends.
-const SETTLE_LIMIT: Duration = Duration::from_secs(180);
+const SETTLE_LIMIT: Duration = Duration::from_secs(600);
 /// The pause between two cuts of the connections.
 const CUT_INTERVAL: Duration = Duration::from_millis(50);
 

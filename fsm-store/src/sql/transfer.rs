@@ -203,7 +203,9 @@ pub const TABLES: [Table; 17] = [
             "
             insert into fsm_outbox (sender, machine, key, call_id, event, payload, created_at, due_at, tries, priority)
             select *
-            from w",
+            from w
+            where true
+            on conflict (call_id) do nothing",
         ),
     },
     Table {
@@ -225,7 +227,9 @@ pub const TABLES: [Table; 17] = [
             insert into fsm_partition_outbox
                 (partition, sender, machine, key, call_id, event, payload, created_at, deliver_at, due_at, tries, priority, notice, schedule, moment)
             select *
-            from w",
+            from w
+            where true
+            on conflict (call_id) do nothing",
         ),
     },
     Table {
