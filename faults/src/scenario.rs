@@ -70,7 +70,7 @@ scenarios! {
     "wal" POSTGRES wal::run, "the disk of a whole cluster is full, so that the server stops, and is started once there is room";
     "conditions" BOTH conditions::run, "read-only for a while, cancelled and terminated sessions, short timeouts, locked rows, files that cannot be written: nothing hangs";
     "failover" POSTGRES failover::run, "switchovers, killed and frozen nodes of a Patroni cluster, through haproxy and a URL of several hosts";
-    "partition" POSTGRES partition::run, "one of two servers is killed, frozen or cut off, by turns: work in the partitions of the other one goes on";
+    "partition" POSTGRES partition::run, "one of two servers is killed, frozen or cut off, and processes are killed: the partitions of the other server go on, with families and limits over all";
     "move" POSTGRES moves::run, "partitions move between two servers under load; the mover ends at any point, and another one continues or cancels";
     "drop" BOTH crowd::dropped, "one connection, and futures that are dropped half-way";
     "crowd" SQLITE crowd::crowd, "one file, four processes, eight threads each: no database is locked";

@@ -7,7 +7,7 @@ use fsm_runtime::admin::Opening;
 use fsm_runtime::admin::partitions;
 
 use crate::child::Spec;
-use crate::load::Load;
+use crate::load::{Load, Sends};
 use crate::report::Report;
 use crate::rows::Db;
 use crate::test_run::TestRun;
@@ -17,7 +17,7 @@ use crate::{Failure, sql};
 /// The number of partitions. Those with an odd number are created on the second server.
 pub const PARTITIONS: u32 = 4;
 /// The number of processes that work and send.
-const NODES: usize = 3;
+pub const NODES: usize = 3;
 /// The number of instances to which verbs of all partitions send.
 const TILLS: u64 = 12;
 /// The time limit for work to go on.
@@ -30,6 +30,21 @@ pub struct Servers {
     /// The URL of the database on each server. The first one has the directory.
     pub urls: [String; 2],
     frozen: Option<Frozen>,
+}
+
+/// The settings of a process that works and sends to accounts. The calls of its schedule run under limits of all partitions.
+pub fn node(test_run: &mut TestRun<'_>) -> Spec {
+    let node = test_run.spec("node");
+    // A row of a booking would be in a table of no partition.
+    let load = Load { tills: TILLS, books: 0, stays_in_partition: true, callers: 8, ..node.load };
+    Spec { load, deadline: Duration::from_secs(1), has_schedule: true, ..node }
+}
+
+/// The settings of a process that works and sends baskets.
+pub fn baskets(test_run: &mut TestRun<'_>) -> Spec {
+    let node = node(test_run);
+    let load = Load { sends: Sends::Baskets, stays_in_partition: false, tills: 0, callers: 4, ms: 20, pause_ms: 20, ..node.load };
+    Spec { load, ..node }
 }
 
 impl Servers {
@@ -46,15 +61,19 @@ impl Servers {
     pub async fn open_run<'g>(&self, test_server: &'g mut TestServer, name: &str, kind: Kind, seed: u64) -> Result<TestRun<'g>, Failure> {
         let mut test_run = TestRun::at(test_server, kind, seed, Folder::new(name)?, self.urls[0].clone()).await?;
         for _ in 0..NODES {
-            let node = test_run.spec("node");
-            // A row of a booking would be in a table of no partition.
-            let load = Load { tills: TILLS, books: 0, stays_in_partition: true, callers: 8, ..node.load };
-            test_run.start(&Spec { load, deadline: Duration::from_secs(1), ..node })?;
+            let node = node(&mut test_run);
+            test_run.start(&node)?;
         }
         for partition in 0..PARTITIONS {
             self.until_progress(partition, 20).await?;
         }
         Ok(test_run)
+    }
+
+    /// Starts a process that sends baskets, whose items are in all partitions.
+    pub fn add_baskets(test_run: &mut TestRun<'_>) -> Result<usize, Failure> {
+        let spec = baskets(test_run);
+        test_run.start(&spec)
     }
 
     /// Kills a server, as a crash would.

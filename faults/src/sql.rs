@@ -29,11 +29,14 @@ pub const ATTEMPTS: &str = "
     from fsm_attempts
     order by call_id, attempt";
 
-/// The limits of which calls hold a place, or for which they wait.
+/// The limits of which calls hold a place, or for which they wait, and those of permits.
 pub const HELD: &str = "
     select coalesce(runs_under, waits_for)
     from fsm_instances
-    where runs_under is not null or waits_for is not null";
+    where runs_under is not null or waits_for is not null
+    union all
+    select bucket
+    from fsm_limit_permits";
 
 /// The number of boxes that were parked under limits.
 pub const PARKED: &str = "select count(*) from fsm_instances where machine = 'crane' and state = 'parked'";
@@ -44,14 +47,16 @@ pub const REJECTED: &str = "select instance_id, call_id, detail from fsm_history
 /// The number of committed transitions.
 pub const TRANSITIONS: &str = "select cast(coalesce(sum(version), 0) as bigint) from fsm_instances";
 
-/// The number of rows that show unfinished work: live attempts, timers, and events that wait for room, for other partitions or for running
-/// instances.
+/// The number of rows that show unfinished work: live attempts, timers, events that wait for room, for other partitions or for running
+/// instances, children in other partitions that have not reported their end, and permits.
 pub const UNSETTLED: &str = "
     select
         (select count(*) from fsm_instances where is_open)
         + (select count(*) from fsm_timers)
         + (select count(*) from fsm_outbox)
         + (select count(*) from fsm_partition_outbox)
+        + (select count(*) from fsm_remote_children where status = 'running')
+        + (select count(*) from fsm_limit_permits)
         + (select count(*) from fsm_instances where machine in ('basket', 'item') and status = 'running')
         + (select count(*) from fsm_inbox b join fsm_instances i on i.instance_id = b.instance_id where i.status = 'running')";
 
@@ -133,6 +138,9 @@ pub const INTERRUPTED: &str = "select count(*) from fsm_history where kind = 'in
 
 /// The number of baskets that were called after their last item.
 pub const ASSEMBLED: &str = "select count(*) from fsm_instances where machine = 'basket' and status = 'completed'";
+
+/// The number of items that are in another partition than their basket.
+pub const ITEMS_ELSEWHERE: &str = "select count(*) from fsm_remote_children where machine = 'item'";
 
 /// The number of items that were cancelled with their basket.
 pub const ITEMS_CANCELLED: &str = "select count(*) from fsm_instances where machine = 'item' and status = 'cancelled'";

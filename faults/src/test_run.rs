@@ -39,8 +39,6 @@ pub struct TestRun<'g> {
     pub settle_within: Duration,
     /// The prefix of the children's commands, a program that executes them.
     pub prefix: &'static [&'static str],
-    /// Deadlocks are counted, and are not a finding.
-    pub may_deadlock: bool,
     invariant_checker: InvariantChecker,
     begun: Instant,
     started: usize,
@@ -81,7 +79,6 @@ impl<'g> TestRun<'g> {
             seed,
             settle_within: SETTLE_LIMIT,
             prefix: &[],
-            may_deadlock: false,
             invariant_checker: InvariantChecker::begin(client),
             begun: Instant::now(),
             started: 0,
@@ -218,10 +215,6 @@ impl<'g> TestRun<'g> {
         let Ok(mut databases) = self.databases().await else { return Err("the database is away at the end".into()) };
         if self.kind == Kind::Postgres {
             let deadlocks = databases.sum(sql::DEADLOCKS).await?;
-            if self.may_deadlock {
-                self.note(format!("{deadlocks} deadlocks"));
-            }
-            let deadlocks = if self.may_deadlock { 0 } else { deadlocks };
             let says = if deadlocks == 0 { String::new() } else { self.test_server.deadlocks()? };
             self.require(deadlocks == 0, format!("the server saw no deadlock, but {deadlocks}: {says}"));
         }

@@ -52,8 +52,8 @@ const NAVIGATION: [(&str, &str, &str); 7] = [
     ("/audit", "Audit", "a"),
 ];
 
-/// The navigation of the page about all partitions.
-const ALL_PARTITIONS: [(&str, &str, &str); 1] = [("", "Partitions", "p")];
+/// The navigation of the pages about all partitions.
+const ALL_PARTITIONS: [(&str, &str, &str); 2] = [("", "Partitions", "p"), ("/errors", "Errors", "e")];
 
 /// The complete HTML document.
 pub(crate) fn document(asked: &Asked, page: &Page) -> Response {

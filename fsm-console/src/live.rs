@@ -113,7 +113,7 @@ impl State {
 
     async fn render(&self) -> Option<Page> {
         if !self.asked.shared.partitions().is_empty() {
-            return Some(pages::partitions::page(&self.asked).await);
+            return Some(pages::render_of_all(&self.asked, &self.path).await);
         }
         let admin = self.asked.admin_without_permit().await.ok()?;
         if EngineAccess::from(&admin).health().is_shutting_down {

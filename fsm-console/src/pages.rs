@@ -1,7 +1,9 @@
 //! The pages, and the routing from a path to its page.
 
+pub(crate) mod all_errors;
 pub(crate) mod audit;
 pub(crate) mod due;
+mod each_partition;
 pub(crate) mod errors;
 pub(crate) mod instance;
 pub(crate) mod instances;
@@ -71,6 +73,14 @@ pub(crate) async fn render(asked: &Asked, admin: &Admin, path: &str) -> Result<P
         _ => overview::page(asked, admin).await,
     };
     Ok(page?)
+}
+
+/// Renders the page of a path below the console of all partitions.
+pub(crate) async fn render_of_all(asked: &Asked, path: &str) -> Page {
+    match path {
+        "/errors" => all_errors::page(asked).await,
+        _ => partitions::page(asked).await,
+    }
 }
 
 /// The parameters of a query string.

@@ -1,11 +1,11 @@
-//! The routes of a database with partitions: a page about all of them, and below it a console for each.
+//! The routes of a database with partitions: the pages about all of them, and below them a console for each.
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::routing::get;
 
-use crate::pages::{self, partitions};
+use crate::pages::{self, all_errors, partitions};
 use crate::path::partition;
 use crate::shared::Shared;
 use crate::{assets, live, secure};
@@ -14,6 +14,7 @@ use crate::{assets, live, secure};
 pub(crate) fn router(shared: Arc<Shared>, of_one: impl Fn(Arc<Shared>) -> Router) -> Router {
     let above = Router::new()
         .route("/", get(partitions::show))
+        .route("/errors", get(all_errors::show))
         .route("/find", get(partitions::find))
         .route("/live", get(live::stream))
         .route("/assets/{name}", get(assets::serve))
@@ -21,7 +22,7 @@ pub(crate) fn router(shared: Arc<Shared>, of_one: impl Fn(Arc<Shared>) -> Router
         .fallback(pages::not_found)
         .layer(axum::middleware::from_fn_with_state(Arc::clone(&shared), secure::guard))
         .with_state(Arc::clone(&shared));
-    // Each console has the guard of its own routes, so these are added after the guard of the page about all.
+    // Each console has the guard of its own routes, so these are added after the guard of the pages about all.
     let each = shared.partitions().iter().filter_map(|one| Some((one.partition()?, one)));
     each.fold(above, |all, (place, one)| all.nest(&partition(place.number()), of_one(Arc::clone(one))))
 }

@@ -36,7 +36,6 @@ use crate::engines::{ClientGuard, Engines};
 use crate::error::{Error, ErrorKind};
 use crate::handle::operate::OperateRequest;
 use crate::handle::send::SendRequest;
-use crate::limits::Limits;
 use crate::redact::Redactable;
 pub use opening::Opening;
 use opening::{Opened, Source, clock_of};
@@ -132,11 +131,11 @@ impl Admin {
         } else {
             reading
         };
+        let limits = opening.limits();
         let data_protection = DataProtection { redaction: opening.redaction, ..DataProtection::default() };
         let clock = clock_of(&store, opening.held_at).await?;
         let catalog = Catalog::described(machines.iter().map(|known| known.machine.clone()));
-        let engine =
-            Engine::new(OpenDatabase { store, clock, partition, is_prepared: true }, catalog, (Limits::default(), data_protection), None);
+        let engine = Engine::new(OpenDatabase { store, clock, partition, is_prepared: true }, catalog, (limits, data_protection), None);
         if opening.writes {
             engine.start_lanes();
         }

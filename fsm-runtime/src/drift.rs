@@ -21,6 +21,7 @@ use fsm_store::open::Store;
 use fsm_store::outbox;
 use fsm_store::tx::Tx;
 use fsm_store::write::write;
+use futures_util::future::try_join_all;
 use uuid::Uuid;
 
 use crate::catalog::Catalog;
@@ -70,38 +71,61 @@ impl Migrate {
     }
 }
 
-/// Compares the names that live rows need with the code, and renames the rows by `mapped`. The error lists all names that the code lacks
-/// and that are not mapped; then nothing is changed.
-pub(crate) async fn resolve(store: &Store, clock: &Clock, catalog: &Catalog, mapped: &[Migrate]) -> Result<Mappings, Error> {
+/// Compares the names that live rows need with the code, in all of these databases or partitions, and returns the mappings of each machine. The
+/// error lists all names that the code lacks and that are not mapped. Changes nothing, so that a start that fails leaves every partition as it is.
+pub(crate) async fn check(stores: &[&Store], catalog: &Catalog, mapped: &[Migrate]) -> Result<Mappings, Error> {
     let mappings = checked(catalog, mapped)?;
     let mut lacking = Vec::new();
     let none = Renames::default();
     for known in catalog.iter() {
-        let (machine, name) = (&known.machine, &known.machine.name);
-        let renames = mappings.get(name.as_str()).unwrap_or(&none);
-        let mut reader = store.reader().await?;
-        let conn = &mut reader.conn();
-        // Only a process that was started with a definition moves instances, so no row is in a state that no stored definition has.
-        let has_all = |other: &Machine| other.states().all(|state| machine.states().any(|own| own == state));
-        let has_states = !definitions(conn, name).await?.is_some_and(|others| others.iter().all(has_all));
-        let of_instances = drift::needs_of_instances(conn, name, has_states).await?;
-        let Needs { needs, unread } = of_instances.and(drift::needs(conn, name).await?);
-        for why in unread {
-            tracing::warn!(machine = name, why, "what a row needs of the code cannot be checked; the others are");
+        let renames = mappings.get(known.machine.name.as_str()).unwrap_or(&none);
+        let each = try_join_all(stores.iter().map(|store| needs(store, &known.machine))).await?;
+        lacking.extend(merged(each).iter().flat_map(|need| lack(&known.machine, renames, need)));
+    }
+    if lacking.is_empty() {
+        return Ok(mappings);
+    }
+    lacking.sort();
+    let wake_up =
+        "bring it back, or say what takes its place: `.migrate(Migrate::machine(…).state(old, new).verb(old, new).event(old, new))`";
+    let text = format!("the code lacks what rows in the database need; {wake_up}:\n  {}", lacking.join("\n  "));
+    Err(Error::other(ErrorKind::Drift, text))
+}
+
+/// The needs of the live rows of a machine in one database.
+async fn needs(store: &Store, machine: &Machine) -> Result<Vec<Need>, Error> {
+    let name = &machine.name;
+    let mut reader = store.reader().await?;
+    let conn = &mut reader.conn();
+    // Only a process that was started with a definition moves instances, so no row is in a state that no stored definition has.
+    let has_all = |other: &Machine| other.states().all(|state| machine.states().any(|own| own == state));
+    let has_states = !definitions(conn, name).await?.is_some_and(|others| others.iter().all(has_all));
+    let of_instances = drift::needs_of_instances(conn, name, has_states).await?;
+    let Needs { needs, unread } = of_instances.and(drift::needs(conn, name).await?);
+    for why in unread {
+        tracing::warn!(machine = name, why, "what a row needs of the code cannot be checked; the others are");
+    }
+    Ok(needs)
+}
+
+/// The needs of all partitions, each name once.
+fn merged(each: Vec<Vec<Need>>) -> Vec<Need> {
+    let mut all: Vec<Need> = Vec::new();
+    for need in each.into_iter().flatten() {
+        match all.iter_mut().find(|one| (one.kind, &one.name, &one.retry) == (need.kind, &need.name, &need.retry)) {
+            Some(one) => (one.count, one.since) = (one.count + need.count, one.since.min(need.since)),
+            None => all.push(need),
         }
-        lacking.extend(needs.iter().flat_map(|need| lack(machine, renames, need)));
     }
-    if !lacking.is_empty() {
-        lacking.sort();
-        let wake_up =
-            "bring it back, or say what takes its place: `.migrate(Migrate::machine(…).state(old, new).verb(old, new).event(old, new))`";
-        let text = format!("the code lacks what rows in the database need; {wake_up}:\n  {}", lacking.join("\n  "));
-        return Err(Error::other(ErrorKind::Drift, text));
-    }
-    for (name, renames) in &mappings {
+    all
+}
+
+/// Renames the rows of a database by these mappings.
+pub(crate) async fn apply_all(store: &Store, clock: &Clock, catalog: &Catalog, mappings: &Mappings) -> Result<(), Error> {
+    for (name, renames) in mappings {
         apply(store, clock, &catalog.expect(name)?.machine, renames).await?;
     }
-    Ok(mappings)
+    Ok(())
 }
 
 /// Renames all rows that have an old name. Returns the number of instances.

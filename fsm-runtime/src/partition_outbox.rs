@@ -30,6 +30,7 @@ use crate::data_protection::Owner;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Kind};
 use crate::preference::Turn;
+use crate::redact::Redactable;
 use crate::search;
 
 /// The maximum number of due events of which one scan finds the receivers.
@@ -189,7 +190,11 @@ impl Engine {
     /// ends.
     async fn finish_delivery(&self, delivery: &Delivery, failure: Option<Error>) -> Result<usize, Error> {
         let now = self.clock.now();
-        let (line, finish) = (delivery.line(), delivery.finish(now));
+        let (line, mut finish) = (delivery.line(), delivery.finish(now));
+        for note in finish.notes.iter_mut().filter(|note| partition_outbox::is_of_schedule(note)) {
+            let text = self.data_protection.redaction.of(Redactable::error(&line.machine, &line.key, &note.detail));
+            note.detail = self.stored_reason(&text).to_owned();
+        }
         let tries = finish.again.tries;
         if let Some(error) = failure.filter(|error| tries.is_power_of_two() && !error.is_busy() && !self.outage.reports(error)) {
             let ClaimedLine { machine, key, .. } = line;

@@ -110,6 +110,11 @@ impl Session {
         self.state().id
     }
 
+    /// Returns true if the session was registered. A partition that was not reached since the start has none.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.state().is_known()
+    }
+
     /// The end of the lease, unless it is renewed.
     pub(crate) fn until(&self) -> Timestamp {
         self.state().until

@@ -17,10 +17,10 @@ use crate::clock::Clock;
 use crate::committer::retry::{backoff, is_worth_a_line};
 use crate::data::DataMap;
 use crate::data_protection::DataProtection;
-use crate::drift::{self, Migrate};
+use crate::drift;
 use crate::encode;
 use crate::engine::{Engine, OpenDatabase};
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Kind};
 use crate::health::DatabaseHealth;
 use crate::limit::{self, DeclaredLimits};
 use crate::reconciler;
@@ -68,7 +68,7 @@ pub(crate) async fn open(settings: Settings, limit: Duration) -> Result<Vec<Open
     let opened = join_all(places.iter().map(|place| open_partition(place, &settings, limit))).await;
     let has_one = opened.iter().any(Result::is_ok);
     let databases = places.iter().zip(opened).map(|(place, opened)| match opened {
-        Err(error) if has_one && error.may_pass() => {
+        Err(error) if has_one && may_join_later(&error) => {
             tracing::warn!(partition = place.partition.number(), %error, "the partition cannot be opened; the others start without it");
             unprepared(place, &settings, &store)
         }
@@ -77,6 +77,11 @@ pub(crate) async fn open(settings: Settings, limit: Duration) -> Result<Vec<Open
     let databases = databases.collect();
     store.close().await;
     databases
+}
+
+/// True if the partition may be usable later: its server cannot be reached, or does not answer.
+fn may_join_later(error: &Error) -> bool {
+    error.may_pass() || matches!(error.cause(), Kind::Other(ErrorKind::Database, _))
 }
 
 async fn open_partition(place: &PartitionPlace, directory: &Settings, limit: Duration) -> Result<OpenDatabase, Error> {
@@ -152,19 +157,19 @@ pub(crate) struct Registered {
     pub(crate) has_limits: bool,
 }
 
-/// Checks that every `Data<T>` is present, that no row needs names that the code lacks and that the limit of each verb exists, renames mapped
-/// names, sets missing timers, fills in new search fields, and stores the limits and every machine's definition.
+/// Checks that every `Data<T>` is present and that the limit of each verb exists, renames mapped names, sets missing timers, fills in new search
+/// fields, and stores the limits and every machine's definition. [`drift::check`] was called before, for all partitions together.
 pub(crate) async fn register_machines(
     store: &Store,
     clock: &Clock,
     catalog: &Catalog,
     (data, data_protection): (&DataMap, &DataProtection),
-    migrate: &[Migrate],
+    mappings: Mappings,
     declared_limits: &DeclaredLimits,
 ) -> Result<Registered, Error> {
     catalog.check_data(data)?;
     limit::check_names(declared_limits)?;
-    let mappings = drift::resolve(store, clock, catalog, migrate).await?;
+    drift::apply_all(store, clock, catalog, &mappings).await?;
     for known in catalog.iter() {
         reconciler::set_timers(store, clock, known, mappings.get(&known.machine.name), data_protection).await?;
         search::fill_new_fields(store, known, data_protection).await?;

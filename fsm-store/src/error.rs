@@ -154,6 +154,9 @@ fn of_database(error: &sqlx::Error) -> Class {
 }
 
 const LOCKED: &str = "55P03";
+/// PostgreSQL ended the statement at its time limit.
+#[cfg(feature = "postgres")]
+const CANCELLED: &str = "57014";
 const READ_ONLY: &str = "25006";
 const SQLITE_READONLY: i64 = 8;
 
@@ -191,6 +194,13 @@ pub(super) fn is_server_lost(error: &sqlx::Error) -> bool {
     is_read_only(error)
         || matches!(error, sqlx::Error::Io(_))
         || code.is_some_and(|code| ["57P", "08"].iter().any(|class| code.starts_with(class)))
+}
+
+/// True if a statement that locks tables met its time limit, or another transaction that holds them.
+#[cfg(feature = "postgres")]
+pub(super) fn is_of_locks(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code());
+    code.is_some_and(|code| code == CANCELLED || class::of_sqlstate(&code) == Class::Contended)
 }
 
 impl From<SchemaError> for StoreError {

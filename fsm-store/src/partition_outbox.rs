@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use fsm_core::commit::family_notice::FamilyNotice;
 use fsm_core::commit::partition_delivery::{Again, ClaimedLine, Finish, WaitingEvent};
-use fsm_core::commit::rows::{Target, ToPartition, Unsent};
+use fsm_core::commit::rows::{SenderNote, Target, ToPartition, Unsent};
 use fsm_core::ids::{CallId, InstanceId};
-use fsm_core::outcome::Event;
+use fsm_core::outcome::{Event, Outgoing};
 use fsm_core::time::Timestamp;
 use uuid::Uuid;
 
@@ -56,6 +56,23 @@ pub async fn put(conn: &mut Conn<'_>, events: &[ToPartition<'_>], now: Timestamp
         ]
     });
     conn.put(&sql::PARTITION_OUTBOX_PUT, rows.collect()).await
+}
+
+/// Adds the event of a moment of a schedule, which no instance sent. If it is refused, [`finish`] records that in the row of the schedule.
+pub async fn put_scheduled(
+    conn: &mut Conn<'_>,
+    (partition, outgoing): (u32, &Outgoing),
+    (schedule, moment): (&str, Timestamp),
+    now: Timestamp,
+) -> Result<()> {
+    let sender = InstanceId(Uuid::nil());
+    put(conn, &[ToPartition { partition, sender, outgoing, notice: None }], now).await?;
+    conn.rows(&sql::PARTITION_OUTBOX_SCHEDULED, &values![outgoing.id.0, schedule, moment.as_micros()]).await.map(drop)
+}
+
+/// Returns true if no instance sent the event of the note: a schedule did.
+pub fn is_of_schedule(note: &SenderNote) -> bool {
+    note.sender.0.is_nil()
 }
 
 /// The numbers of the partitions, of this many, for which events for instances of these machines wait, each with the time of the first delivery.
@@ -127,7 +144,9 @@ pub async fn claim(store: &Store, receiver: Target<'_>, now: Timestamp, until: T
     Ok(Some(ClaimedLine { machine: machine.to_owned(), key: key.to_owned(), events, until }))
 }
 
-/// Ends a claim: deletes the events that were delivered, adds notes to the histories of their senders, and sets the next delivery of the others.
+/// Ends a claim: deletes the events that were delivered, adds notes to the histories of their senders or the rows of their schedules, and sets the
+/// next delivery of the others.
+///
 /// Returns `false`, and changes nothing, if the claim had ended and another process has claimed the line.
 pub async fn finish(store: &Store, line: &ClaimedLine, finish: &Finish, now: Timestamp) -> Result<bool> {
     let mut tx = store.begin().await?;
@@ -136,6 +155,9 @@ pub async fn finish(store: &Store, line: &ClaimedLine, finish: &Finish, now: Tim
     // Locks the first event and checks that nobody else has claimed it.
     if !has(&mut conn, first.number, line.until).await? {
         return tx.rollback().await.map(|()| false);
+    }
+    for note in finish.notes.iter().filter(|note| is_of_schedule(note)) {
+        conn.rows(&sql::PARTITION_OUTBOX_MOMENT_REFUSED, &values![note.call.0, note.detail.as_str()]).await?;
     }
     conn.put(&sql::PARTITION_OUTBOX_TAKE, finish.delivered.iter().map(|call| values![call.0]).collect()).await?;
     outbox::note(&mut conn, &finish.notes, now).await?;

@@ -1,6 +1,7 @@
 //! PostgreSQL: the feature `postgres`.
 
 mod begin;
+mod clock_difference;
 pub(super) mod combined;
 mod copy;
 pub(super) mod listener;

@@ -38,7 +38,7 @@ pub struct ScheduleRow {
     pub last_at: Option<Timestamp>,
     /// The key of the instance that got its event.
     pub last_key: Option<String>,
-    /// The last moment whose event could not be sent.
+    /// The last moment whose event could not be sent, or was refused by another partition after it was sent.
     pub failed_at: Option<Timestamp>,
     /// The reason.
     pub error: Option<String>,

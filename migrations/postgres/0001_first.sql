@@ -202,7 +202,7 @@ create index fsm_outbox_due
     where due_at is not null;
 
 -- Events that verbs sent to instances of other partitions, and the notices between parents and children in different partitions, in the order of
--- the numbers. Each has the time of its next delivery.
+-- the numbers. Each has the time of its next delivery. `schedule` and `moment` are those of an event that a schedule sent.
 create table fsm_partition_outbox (
     outbox_id bigint not null generated always as identity primary key,
     partition bigint not null,
@@ -217,7 +217,9 @@ create table fsm_partition_outbox (
     due_at bigint not null,
     tries bigint not null,
     priority bigint,
-    notice text
+    notice text,
+    schedule text,
+    moment bigint
 );
 
 create unique index fsm_partition_outbox_call

@@ -197,7 +197,7 @@ create index fsm_outbox_due
     where due_at is not null;
 
 -- Events that verbs sent to instances of other partitions, and the notices between parents and children in different partitions, in the order of
--- the numbers. Each has the time of its next delivery.
+-- the numbers. Each has the time of its next delivery. `schedule` and `moment` are those of an event that a schedule sent.
 create table fsm_partition_outbox (
     outbox_id integer not null primary key,
     partition integer not null,
@@ -212,7 +212,9 @@ create table fsm_partition_outbox (
     due_at integer not null,
     tries integer not null,
     priority integer,
-    notice text
+    notice text,
+    schedule text,
+    moment integer
 ) strict;
 
 create unique index fsm_partition_outbox_call

@@ -32,7 +32,7 @@
     if (!table.querySelector("thead th")) found.push(`a table without headers: ${show(table)}`);
     for (const header of table.querySelectorAll("th")) if (!named(header)) found.push(`an empty header: ${show(header.parentElement)}`);
     const columns = table.querySelectorAll("thead th").length;
-    for (const row of table.querySelectorAll("tbody tr")) if (row.cells.length !== columns) found.push(`a row with other cells than headers: ${show(row)}`);
+    for (const row of table.querySelectorAll("tbody tr")) if ([...row.cells].reduce((sum, cell) => sum + cell.colSpan, 0) !== columns) found.push(`a row with other cells than headers: ${show(row)}`);
   }
   for (const image of all("img, svg")) {
     if (!image.getAttribute("aria-label") && !image.querySelector("title") && !image.alt) found.push(`a picture without a text: ${show(image)}`);

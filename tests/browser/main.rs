@@ -10,5 +10,6 @@ mod chromium;
 mod claims;
 mod deliveries;
 mod moves;
+mod partitioned;
 mod screens;
 mod site;

@@ -116,7 +116,7 @@ fn folder() -> Option<PathBuf> {
     Some(folder)
 }
 
-async fn keep(tab: &mut Tab, name: &str) {
+pub(crate) async fn keep(tab: &mut Tab, name: &str) {
     if let Some(folder) = folder() {
         let picture = tab.picture(HIGHEST).await;
         let bytes = BASE64_STANDARD.decode(picture).expect("a picture is base64");

@@ -12,7 +12,7 @@ use fsm::{Access, Console, EngineAccess, console, partition_of};
 use fsm_runtime::admin::{Opening, partitions};
 use fsm_store::testing::Fresh;
 
-use crate::console::{Answer, Broken, Browser, ODD, ORIGIN, Pay, Shown, encoded, pages};
+use crate::console::{Answer, Broken, Browser, ODD, ORIGIN, Pay, Ship, Shown, encoded, pages};
 use crate::hostile_database::own_cluster;
 
 const PARTITIONS: u32 = 4;
@@ -86,6 +86,53 @@ async fn the_first_page_shows_each_partition_with_its_figures() {
     bed.run_until_idle().await;
 }
 
+/// A key with this prefix that belongs to the partition.
+fn key_in(number: u32, of: u32, prefix: &str) -> String {
+    (0..).map(|n| format!("{prefix}-{n}")).find(|key| partition_of(key, of) == number).unwrap()
+}
+
+#[tokio::test]
+async fn the_page_of_errors_merges_those_of_all_partitions_and_links_to_each() {
+    let bed = site().await;
+    let keys: Vec<_> = (0..PARTITIONS).map(|number| key_in(number, PARTITIONS, "error")).collect();
+    let orders = bed.machine::<Shown>();
+    for key in &keys {
+        orders.send(key, Pay::new("a note")).await.unwrap();
+    }
+    // An event that is accepted, and that nobody takes.
+    bed.run_until_idle().await;
+    bed.advance(Duration::from_secs(1)).await;
+    orders.send("o-1", Ship).after(Duration::from_secs(60)).await.unwrap();
+    orders.send("o-1", Ship).await.unwrap();
+    bed.run_until_idle().await;
+    bed.advance(Duration::from_secs(60)).await;
+
+    let browser = admin(&bed);
+    let page = browser.get("/errors").await.text;
+    assert!(page.contains("The errors of all 4 partitions.") && page.contains("data-live=\"/errors\""), "{page}");
+    let group = page.split("<tr>").find(|row| row.contains("</span> error</span>")).unwrap_or_else(|| panic!("no group: {page}"));
+    // One of each partition, `e-1` and `d-1`.
+    let total = keys.len() + 2;
+    assert!(group.contains(&format!("<td class=\"number\">{total}</td>")) && group.contains("gateway # is down"), "{group}");
+    assert!(
+        group.contains(&format!("<a href=\"/fsm/partition/{}/i/shown/e-1\">e-1</a>", home("e-1"))),
+        "the first one is the example: {group}"
+    );
+    for number in 0..PARTITIONS {
+        let list = format!("/partition/{number}/instances?machine=shown&amp;status=error");
+        let link =
+            group.split("href=\"/fsm").find(|link| link.starts_with(&list)).unwrap_or_else(|| panic!("no link to {number}: {group}"));
+        let others = ["e-1", "d-1"].iter().filter(|key| home(key) == number).count();
+        assert!(link.contains(&format!("</a> ({})", 1 + others)), "{link}");
+        let path = link.split('"').next().unwrap().replace("&amp;", "&");
+        let listed = browser.get(&path).await.text;
+        assert!(listed.contains(&keys[number as usize]), "{listed}");
+    }
+    assert!(!page.contains("method=\"post\""), "the acts are in the console of a partition: {page}");
+    let rejected = format!("<a href=\"/fsm/partition/{0}/i/shown/o-1\" data-row>o-1</a></td><td>{0}</td>", home("o-1"));
+    assert!(page.contains(&rejected) && page.contains("takes no events, not `Ship`"), "{page}");
+}
+
 #[tokio::test]
 async fn an_instance_is_found_in_the_partition_of_its_key() {
     let bed = site().await;
@@ -146,9 +193,10 @@ async fn every_page_of_a_partition_names_it_and_links_to_all_and_acts_in_it() {
     bed.run_until_idle().await;
 }
 
-/// The routes of the page about all partitions, as they are declared, with the status for everyone who may read.
-const ROUTES: [(&str, &str, u16); 6] = [
+/// The routes of the pages about all partitions, as they are declared, with the status for everyone who may read.
+const ROUTES: [(&str, &str, u16); 7] = [
     ("/", "", 200),
+    ("/errors", "/errors", 200),
     ("/find", "/find?machine=shown&key=o-1", 303),
     ("/live", "/live?page=", 200),
     ("/assets/{name}", "/assets/console.css", 404),
@@ -182,7 +230,7 @@ async fn the_page_about_all_partitions_is_guarded_as_every_other_one() {
     }
 
     let browser = admin(&bed);
-    for path in ["", "/find?machine=shown&key=o-1", "/no-such-page", "/partition/0", "/partition/0/no-such-page"] {
+    for path in ["", "/errors", "/find?machine=shown&key=o-1", "/no-such-page", "/partition/0", "/partition/0/no-such-page"] {
         let answer = browser.get(path).await;
         assert!(answer.headers["content-security-policy"].to_str().unwrap().starts_with("default-src 'none'; script-src 'self'"), "{path}");
         assert_eq!(
@@ -247,8 +295,8 @@ async fn a_partition_whose_server_hangs_delays_neither_the_first_page_nor_the_ot
     let urls = [directory.url().to_owned(), cluster.url()];
     let opening = Opening::to_act(&urls[0]);
     partitions::create(&opening, 2, &urls).await.unwrap();
-    let runtime = Runtime::builder().database(&urls[0]).only::<Shown>().data(Broken::new(false)).start().await.unwrap();
-    let key_in = |number: u32| (0..).map(|n| format!("o-{n}")).find(|key| partition_of(key, 2) == number).unwrap();
+    let runtime = Runtime::builder().database(&urls[0]).only::<Shown>().data(Broken::new(true)).start().await.unwrap();
+    let key_in = |number: u32| key_in(number, 2, "o");
     for number in 0..2 {
         runtime.machine::<Shown>().send(key_in(number), Pay::new("a note")).await.unwrap();
         runtime.machine::<Shown>().settled(key_in(number)).within(LIMIT).await.unwrap();
@@ -272,6 +320,11 @@ async fn a_partition_whose_server_hangs_delays_neither_the_first_page_nor_the_ot
         assert!(begin.elapsed() < Duration::from_secs(8), "the page took {:?}", begin.elapsed());
         assert!(page.contains("1 of 2 partitions cannot be reached"), "{page}");
         assert!(row(&page, 0).contains(" reachable") && row(&page, 1).contains("unreachable"), "{page}");
+        let begin = Instant::now();
+        let page = browser.get("/errors").await.text;
+        assert!(begin.elapsed() < Duration::from_secs(8), "the page of errors took {:?}", begin.elapsed());
+        assert!(page.contains("1 of 2 partitions cannot be read.") && page.contains(">partition 1</a>: "), "{page}");
+        assert!(page.contains(&format!("/partition/0/i/shown/{}", key_in(0))), "the errors of the other one are shown: {page}");
         let other = browser.get(&format!("/partition/0/i/shown/{}", key_in(0))).await;
         assert_eq!(other.status, 200, "{}", other.text);
     }

@@ -8,7 +8,7 @@ use fsm_runtime::admin::{Admin, Opening};
 use fsm_store::schedules::ScheduleRow;
 use serde::{Deserialize, Serialize};
 
-use crate::support::{promise, promise_without_partitions, stride};
+use crate::support::{promise, stride};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -204,8 +204,8 @@ promise! {
     }
 }
 
-promise_without_partitions! {
-    /// A refusal by another partition is only logged.
+promise! {
+    /// With partitions, the receiver is in another partition than the schedule. The moment is sent, and its refusal is recorded for the schedule.
     async fn an_event_that_is_refused_does_not_stop_its_schedule(
         bed in builder().schedule(Schedule::every("1h").name("same-key").send::<Report>(|due| ("always-the-same", StartReport { day: due.date() })))
     ) {
@@ -214,7 +214,9 @@ promise_without_partitions! {
         let row = row(bed, "same-key").await;
         assert_eq!(ScheduleState::of(&row, bed.now()), ScheduleState::Failing);
         assert!(row.error.unwrap().contains("`schedule-report` `always-the-same`"));
-        assert!(row.failed_at > row.last_at && row.next_at > row.failed_at);
+        assert!(row.failed_at >= row.last_at && row.next_at > row.failed_at);
+        let found = findings(bed, "same-key").await;
+        assert!(found.iter().any(|says| says.contains("`same-key` did not send its moment")), "{found:?}");
     }
 }
 

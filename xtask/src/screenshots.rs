@@ -26,7 +26,7 @@ const SCREENS: [&str; 11] = [
 pub fn run() -> Result<(), Failed> {
     chromium::ensure()?;
     let (all, kept) = (root().join("target/screenshots"), root().join("docs/guide/src/images/console"));
-    let mut test = cargo(&["test", "--package", "durable-fsm", "--test", "browser", "screens::"]);
+    let mut test = cargo(&["test", "--package", "durable-fsm", "--test", "browser", "screens::", "partitioned::"]);
     run_step(test.env("FSM_SCREENSHOTS", &all).env("CI", "1"))?;
     fs::create_dir_all(&kept).map_err(Failed::because)?;
     for screen in SCREENS {

@@ -43,6 +43,10 @@ pub struct Move {
     /// The new database, `postgres://…`. The directory stores it
     #[arg(long, value_name = "URL", required_unless_present = "cancel")]
     pub to: Option<String>,
+    /// Move it also if the clocks of the two servers differ by more than a quarter of the shortest lease. Calls that run may then count as lost, or due
+    /// work waits for the difference
+    #[arg(long, requires = "to")]
+    pub ignore_clocks: bool,
     /// Cancel a move that was interrupted before all rows were copied: the partition is used at its old place again
     #[arg(long, conflicts_with = "to")]
     pub cancel: bool,

@@ -12,19 +12,20 @@ use crate::stage::rough;
 
 pub(super) async fn run(session: &mut Session<'_, '_>, wanted: &Move) -> Result<(), Problem> {
     match &wanted.to {
-        Some(to) => move_to(session, wanted.number, to).await,
+        Some(to) => move_to(session, wanted.number, to, wanted.ignore_clocks).await,
         None => cancel(session, wanted.number).await,
     }
 }
 
-async fn move_to(session: &mut Session<'_, '_>, number: u32, to: &str) -> Result<(), Problem> {
-    let Some(mut moving) = partition_move::begin(&session.opening, number, to).await? else {
+async fn move_to(session: &mut Session<'_, '_>, number: u32, to: &str, ignores_clocks: bool) -> Result<(), Problem> {
+    let Some(moving) = partition_move::begin(&session.opening, number, to).await? else {
         if session.is_json {
             return session.stage.json(&json!({ "partition": number, "moved": false }));
         }
         session.stage.say(&format!("partition {number} is there already; nothing was changed"));
         return Ok(());
     };
+    let mut moving = if ignores_clocks { moving.ignore_clocks() } else { moving };
     let (old_schema, from) = (moving.old_schema(), moving.from().database);
     let from = from.unwrap_or_else(|| "the database of the directory".to_owned());
     let (mut rows, mut frozen_at) = (0, None);

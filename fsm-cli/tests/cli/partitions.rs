@@ -343,7 +343,18 @@ async fn a_partition_is_moved_to_another_database_and_a_move_can_be_cancelled() 
     site.says(&["partitions", "move", "1", "--cancel"], 0, "the move of partition 1 is cancelled").await;
     site.sql("drop table fsm_0001.orders").await;
 
-    let said = site.fsm(To::Pipe, &["partitions", "move", "1", "--to", to]).await;
+    // The clock of the second database is wrong. The move does not begin, unless somebody accepts that.
+    second.sql("create schema wrong").await;
+    for (by, says) in [("1 hour", "1h ahead of that of the old one"), ("-1 minute", "behind that of the old one, and 7s500ms is allowed")] {
+        let clock = format!("select pg_catalog.clock_timestamp() + interval '{by}'");
+        second.sql(&format!("create or replace function wrong.clock_timestamp() returns timestamptz language sql as $$ {clock} $$")).await;
+        second.sql("do $$ begin execute format('alter database %I set search_path = wrong, pg_catalog', current_database()); end $$").await;
+        site.says(&["partitions", "move", "1", "--to", to], 7, says).await;
+        site.says(&["partitions", "list"], 0, "").await;
+        assert_eq!(site.json(&["partitions", "list"]).await["partitions"][1]["moving_to"], Value::Null, "nothing was begun");
+    }
+
+    let said = site.fsm(To::Pipe, &["partitions", "move", "1", "--to", to, "--ignore-clocks"]).await;
     let lines: Vec<_> = said.talk.lines().collect();
     assert_eq!(
         lines[..2],
@@ -360,6 +371,8 @@ async fn a_partition_is_moved_to_another_database_and_a_move_can_be_cancelled() 
     for key in keys {
         site.says(&["show", "order", key], 0, "").await;
     }
+    site.says(&["partitions", "move", "1", "--to", site.0.url()], 7, "ahead of that of the old one").await;
+    second.sql("do $$ begin execute format('alter database %I reset search_path', current_database()); end $$").await;
     let back = site.json(&["partitions", "move", "1", "--to", site.0.url()]).await;
     assert_eq!((&back["moved"], &back["old_schema"]), (&json!(true), &json!("fsm_0001_moved_2")));
     assert_eq!(site.keys(1).await, before);

@@ -1,5 +1,6 @@
 //! Instances in error and instances that are being retried, grouped by their errors, full inboxes, and rejected events.
 
+use fsm_core::instance::Status;
 use fsm_core::time::Timestamp;
 use fsm_runtime::admin::Admin;
 use fsm_runtime::admin::groups::ErrorGroup;
@@ -9,8 +10,9 @@ use fsm_store::overview::RejectedEvent;
 use maud::{Markup, html};
 
 use crate::access::Action;
-use crate::format::{clean, first_line, grouped, is_hidden, past, time};
+use crate::format::{clean, first_line, grouped, is_hidden, past, status, time};
 use crate::layout::{Page, empty, only, token};
+use crate::path::Base;
 use crate::shared::Asked;
 
 /// The maximum number of instances that are grouped.
@@ -18,9 +20,18 @@ const MOST: usize = 2_000;
 /// The maximum number of scheduled attempts of a machine that are searched for retries.
 const LOOK_AT: u32 = 20_000;
 /// The maximum number of rejected events that are shown of each machine, the newest first.
-const REJECTED: u32 = 20;
+pub(super) const REJECTED: u32 = 20;
 /// The maximum number of full inboxes that are shown of each machine.
-const FULL: u32 = 20;
+pub(super) const FULL: u32 = 20;
+
+/// A row of a table, with the console of its partition.
+pub(super) struct Found<T> {
+    pub(super) base: Base,
+    /// The number of the partition, on a page about all of them.
+    pub(super) partition: Option<u32>,
+    pub(super) machine: String,
+    pub(super) row: T,
+}
 
 pub(crate) async fn page(asked: &Asked, admin: &Admin) -> Result<Page, Error> {
     let now = admin.now();
@@ -28,66 +39,85 @@ pub(crate) async fn page(asked: &Asked, admin: &Admin) -> Result<Page, Error> {
     let (mut rejected, mut full) = (Vec::new(), Vec::new());
     for known in admin.machines() {
         let machine = &known.machine.name;
-        full.extend(admin.full_inboxes(machine, FULL).await?.into_iter().map(|inbox| (machine.clone(), inbox)));
-        rejected.extend(admin.rejected(machine, None, REJECTED).await?.into_iter().map(|event| (machine.clone(), event)));
+        full.extend(admin.full_inboxes(machine, FULL).await?.into_iter().map(|row| Found::here(asked, machine, row)));
+        rejected.extend(admin.rejected(machine, None, REJECTED).await?.into_iter().map(|row| Found::here(asked, machine, row)));
     }
-    rejected.sort_by_key(|(_, event)| std::cmp::Reverse(event.at));
     let groups = html! {
         @if found.groups.is_empty() { (empty("No instance is in error, and none is being retried.")) }
         @else { (groups_table(asked, &found.groups, now)) }
         @for machine in &found.more_in { p class="quiet" { (machine) " has more: at most " (grouped(MOST as u64)) " instances of each kind are grouped." } }
     };
-    let full = html! {
+    Ok(Page::new("Errors", "/errors", now)
+        .section("groups", groups)
+        .section("full", full_inboxes(&full, now))
+        .section("rejected", rejected_events(rejected, now)))
+}
+
+impl<T> Found<T> {
+    fn here(asked: &Asked, machine: &str, row: T) -> Found<T> {
+        Found { base: asked.base.clone(), partition: None, machine: machine.to_owned(), row }
+    }
+}
+
+/// The instances whose inbox is full.
+pub(super) fn full_inboxes(full: &[Found<FullInbox>], now: Timestamp) -> Markup {
+    let has_partitions = full.iter().any(|found| found.partition.is_some());
+    html! {
         h2 { "Full inboxes" }
         @if full.is_empty() { (empty("Every event that a verb sent found room.")) }
-        @else { (full_inboxes_table(asked, &full, now)) }
-    };
-    let rejected = html! {
+        @else { div class="wide" { table {
+            thead { tr {
+                th { "machine" } th { "key" } @if has_partitions { th { "partition" } } th class="number" { "inbox" } th class="number" { "outbox" }
+                th class="number" { "since" } th class="number" { "next" }
+            } }
+            tbody { @for Found { base, partition, machine, row: inbox } in full { tr {
+                td { (machine) }
+                td class="key" { a href=(base.instance(machine, &inbox.key)) data-row { (clean(&inbox.key)) } }
+                @if let Some(partition) = partition { td { (partition) } }
+                td class="number" { (grouped(inbox.inbox_len)) }
+                td class="number" { (grouped(inbox.events)) }
+                td class="number" { (past(inbox.since, now)) }
+                td class="number" { (time(inbox.next_at, now)) }
+            } } }
+        } } }
+    }
+}
+
+/// The rejected events, newest first.
+pub(super) fn rejected_events(mut rejected: Vec<Found<RejectedEvent>>, now: Timestamp) -> Markup {
+    rejected.sort_by_key(|found| std::cmp::Reverse(found.row.at));
+    let has_partitions = rejected.iter().any(|found| found.partition.is_some());
+    html! {
         h2 { "Rejected events" }
         @if rejected.is_empty() { (empty("Every accepted event was taken.")) }
-        @else { (rejected_table(asked, &rejected, now)) }
-    };
-    Ok(Page::new("Errors", "/errors", now).section("groups", groups).section("full", full).section("rejected", rejected))
-}
-
-/// A table of the instances whose inbox is full, each with the name of its machine.
-fn full_inboxes_table(asked: &Asked, full: &[(String, FullInbox)], now: Timestamp) -> Markup {
-    html! {
-        div class="wide" { table {
-            thead { tr { th { "machine" } th { "key" } th class="number" { "inbox" } th class="number" { "outbox" } th class="number" { "since" } th class="number" { "next" } } }
-            tbody {
-                @for (machine, inbox) in full {
-                    tr {
-                        td { (machine) }
-                        td class="key" { a href=(asked.base.instance(machine, &inbox.key)) data-row { (clean(&inbox.key)) } }
-                        td class="number" { (grouped(inbox.inbox_len)) }
-                        td class="number" { (grouped(inbox.events)) }
-                        td class="number" { (past(inbox.since, now)) }
-                        td class="number" { (time(inbox.next_at, now)) }
-                    }
-                }
-            }
-        } }
+        @else { div class="wide" { table {
+            thead { tr { th { "machine" } th { "key" } @if has_partitions { th { "partition" } } th { "reason" } th class="number" { "when" } } }
+            tbody { @for Found { base, partition, machine, row: event } in &rejected { tr {
+                td { (machine) }
+                td class="key" { a href=(base.instance(machine, &event.key)) data-row { (clean(&event.key)) } }
+                @if let Some(partition) = partition { td { (partition) } }
+                td { (first_line(&event.reason, 160)) }
+                td class="number" { (past(event.at, now)) }
+            } } }
+        } } }
     }
 }
 
-/// A table of rejected events, each with the name of its machine.
-fn rejected_table(asked: &Asked, rejected: &[(String, RejectedEvent)], now: Timestamp) -> Markup {
+/// The cells of a group that say what the problem is: status, error, machine and verb.
+pub(super) fn problem(group: &ErrorGroup) -> Markup {
+    let in_status = if group.is_retried { Status::Running } else { Status::Error };
     html! {
-        div class="wide" { table {
-            thead { tr { th { "machine" } th { "key" } th { "reason" } th class="number" { "when" } } }
-            tbody {
-                @for (machine, event) in rejected {
-                    tr {
-                        td { (machine) }
-                        td class="key" { a href=(asked.base.instance(machine, &event.key)) data-row { (clean(&event.key)) } }
-                        td { (first_line(&event.reason, 160)) }
-                        td class="number" { (past(event.at, now)) }
-                    }
-                }
-            }
-        } }
+        td { (status(in_status, false, group.is_retried)) }
+        td class="text" title=(clean(&group.first.error)) { (first_line(&group.fingerprint, 120)) }
+        td { (group.machine) }
+        td { code { (group.verb.as_deref().unwrap_or("–")) } }
     }
+}
+
+/// The list of the group's instances in one console.
+pub(super) fn listed(base: &Base, group: &ErrorGroup) -> String {
+    let status = if group.is_retried { "retrying" } else { "error" };
+    base.instances(&[("machine", &group.machine), ("status", status), ("error", &searched(group))])
 }
 
 /// A table of groups, each with a link to its instances, and with "retry these" for those that are in error.
@@ -97,14 +127,9 @@ pub(super) fn groups_table(asked: &Asked, groups: &[ErrorGroup], now: Timestamp)
             thead { tr { th class="number" { "count" } th { "status" } th { "error" } th { "machine" } th { "verb" } th { "example" } th class="number" { "last" } th class="number" { "next" } th { "act" } } }
             tbody {
                 @for group in groups {
-                    @let filter = searched(group);
-                    @let status = if group.is_retried { "retrying" } else { "error" };
                     tr {
-                        td class="number" { a href=(asked.base.instances(&[("machine", &group.machine), ("status", status), ("error", &filter)])) data-row { (grouped(group.count as u64)) } }
-                        td { (crate::format::status(if group.is_retried { fsm_core::instance::Status::Running } else { fsm_core::instance::Status::Error }, false, group.is_retried)) }
-                        td class="text" title=(clean(&group.first.error)) { (first_line(&group.fingerprint, 120)) }
-                        td { (group.machine) }
-                        td { code { (group.verb.as_deref().unwrap_or("–")) } }
+                        td class="number" { a href=(listed(&asked.base, group)) data-row { (grouped(group.count as u64)) } }
+                        (problem(group))
                         td class="key" { a href=(asked.base.instance(&group.machine, &group.first.key)) { (clean(&group.first.key)) } }
                         td class="number" { (past(group.last_at, now)) }
                         td class="number" { @if let Some(next) = group.next_at { (time(next, now)) } @else { "–" } }
@@ -115,7 +140,7 @@ pub(super) fn groups_table(asked: &Asked, groups: &[ErrorGroup], now: Timestamp)
                                         (token(asked))
                                         input type="hidden" name="machine" value=(group.machine);
                                         input type="hidden" name="status" value="error";
-                                        input type="hidden" name="error" value=(filter);
+                                        input type="hidden" name="error" value=(searched(group));
                                         button name="action" value="retry" { "retry these" }
                                     }
                                 }))

@@ -1,33 +1,23 @@
 //! The page about all partitions of a database: whether each can be reached, its main figures, and a way to the partition of an instance.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
 use axum::extract::Query;
 use axum::response::{IntoResponse, Redirect, Response};
 use fsm_core::instance::Status;
 use fsm_core::partition::partition_of;
 use fsm_core::time::Timestamp;
+use fsm_runtime::admin::Admin;
 use fsm_runtime::error::Error;
-use futures_util::StreamExt;
-use futures_util::stream;
 use maud::{Markup, html};
 use serde::Deserialize;
-use tokio::time::{Instant, timeout_at};
 
+use super::each_partition::{OfPartition, now_of, read_each};
 use super::overview::MOST;
-use crate::format::{clean, grouped, span, time};
+use crate::format::{clean, grouped, time};
 use crate::layout::{Page, document};
 use crate::path::query;
-use crate::shared::{Asked, Scope, Shared};
-
-/// A partition that does not answer within this time is shown as unreachable.
-const LIMIT_OF_ONE: Duration = Duration::from_secs(2);
-/// The time limit of all partitions together. It leaves the page some of its own limit.
-const LIMIT_OF_ALL: Duration = Duration::from_secs(8);
-/// The number of partitions that are read at a time.
-const AT_A_TIME: usize = 16;
+use crate::shared::{Asked, Scope};
 
 /// A count of instances or calls, which may have stopped at its limit.
 #[derive(Default, Clone, Copy)]
@@ -50,10 +40,7 @@ struct Figures {
 }
 
 /// One partition, and its figures or the reason why there are none.
-struct Row<'a> {
-    shared: &'a Shared,
-    figures: Result<Figures, String>,
-}
+type Row = OfPartition<Figures>;
 
 pub(crate) async fn show(asked: Asked) -> Response {
     let _permit = asked.permit().await;
@@ -82,36 +69,17 @@ pub(crate) async fn find(asked: Asked, Query(Wanted { machine, key }): Query<Wan
 
 /// Renders the page. It takes at most eight seconds, however many partitions do not answer.
 pub(crate) async fn page(asked: &Asked) -> Page {
-    let end = Instant::now() + LIMIT_OF_ALL;
-    let reading = |shared: Arc<Shared>| async move { figures_until(&shared, end).await };
-    let all = asked.shared.partitions();
-    let figures: Vec<_> = stream::iter(all.iter().cloned()).map(reading).buffered(AT_A_TIME).collect().await;
-    let rows: Vec<Row<'_>> = all.iter().zip(figures).map(|(shared, figures)| Row { shared, figures }).collect();
-    let read = || rows.iter().filter_map(|row| row.figures.as_ref().ok());
+    let rows: Vec<Row> = read_each(asked, Figures::read).await;
+    let read = || rows.iter().filter_map(|row| row.read.as_ref().ok());
     let machines: BTreeSet<&str> = read().flat_map(|figures| figures.machines.iter().map(String::as_str)).collect();
-    let now = read().map(|figures| figures.now).next().unwrap_or_else(|| Timestamp::from(SystemTime::now()));
-    Page::new("Partitions", "", now)
+    Page::new("Partitions", "", now_of(read().map(|figures| figures.now)))
         .section("summary", summary(&rows))
         .section("find", form(asked, &machines))
         .section("partitions", table(asked, &rows))
 }
 
-/// The figures of a partition, or the reason why there are none at `end` or after its own limit.
-async fn figures_until(shared: &Shared, end: Instant) -> Result<Figures, String> {
-    // A query of a database that does not answer would wait, and the program knows already.
-    if let Some(why) = shared.observed_outage() {
-        return Err(why);
-    }
-    let limit = end.min(Instant::now() + LIMIT_OF_ONE);
-    match timeout_at(limit, Figures::read(shared)).await {
-        Ok(read) => read.map_err(|error| error.to_string()),
-        Err(_) => Err(format!("it has not answered within {}", span(LIMIT_OF_ONE))),
-    }
-}
-
 impl Figures {
-    async fn read(shared: &Shared) -> Result<Figures, Error> {
-        let admin = shared.admin().await?;
+    async fn read(admin: Admin) -> Result<Figures, Error> {
         let now = admin.now();
         let machines: Vec<String> = admin.machines().iter().map(|known| known.machine.name.clone()).collect();
         let [mut running, mut errors, mut completed, mut cancelled, mut due] = [Count::default(); 5];
@@ -147,8 +115,8 @@ impl Count {
     }
 }
 
-fn summary(rows: &[Row<'_>]) -> Markup {
-    let unreachable = rows.iter().filter(|row| row.figures.is_err()).count();
+fn summary(rows: &[Row]) -> Markup {
+    let unreachable = rows.iter().filter(|row| row.read.is_err()).count();
     html! {
         @if unreachable > 0 { p class="notice bad" { (unreachable) " of " (rows.len()) " partitions cannot be reached." @if unreachable < rows.len() { " The others are not affected." } } }
         @else { p class="quiet" { "All " (rows.len()) " partitions are reachable." } }
@@ -169,46 +137,45 @@ fn form(asked: &Asked, machines: &BTreeSet<&str>) -> Markup {
     }
 }
 
-fn table(asked: &Asked, rows: &[Row<'_>]) -> Markup {
+fn table(asked: &Asked, rows: &[Row]) -> Markup {
     let heads = ["running", "error", "completed", "cancelled", "due", "oldest due"];
     html! {
         h2 { "All partitions" }
         div class="wide" { table {
             thead { tr { th { "partition" } th { "status" } @for head in heads { th class="number" { (head) } } th { "schema" } th { "database" } } }
-            tbody { @for row in rows { (row.shown(asked, heads.len())) } }
+            tbody { @for row in rows { (shown(asked, row, heads.len())) } }
         } }
     }
 }
 
-impl Row<'_> {
-    fn shown(&self, asked: &Asked, columns: usize) -> Markup {
-        let Scope::Partition(listed) = &self.shared.scope else { return Markup::default() };
-        let number = listed.place.partition.number();
-        let base = asked.base.partition(number);
-        html! {
-            tr {
-                td { a href=(base.overview()) data-row { "partition " (number) } }
-                @match &self.figures {
-                    Ok(figures) => {
-                        td { span class="status done" { span aria-hidden="true" { "✓" } " reachable" } }
-                        td class="number" { (figures.running.shown()) }
-                        td class="number" {
-                            @if figures.errors.number == 0 { span class="quiet" { "0" } }
-                            @else { a class="error" href=(base.to("/errors")) { (figures.errors.shown()) } }
-                        }
-                        td class="number" { (figures.completed.shown()) }
-                        td class="number" { (figures.cancelled.shown()) }
-                        td class="number" { a href=(base.to("/due")) { (figures.due.shown()) } }
-                        td class="number" { @if let Some(since) = figures.due_since { (time(since, figures.now)) } @else { "–" } }
+/// The row of one partition.
+fn shown(asked: &Asked, row: &Row, columns: usize) -> Markup {
+    let Scope::Partition(listed) = &row.shared.scope else { return Markup::default() };
+    let number = listed.place.partition.number();
+    let base = asked.base.partition(number);
+    html! {
+        tr {
+            td { a href=(base.overview()) data-row { "partition " (number) } }
+            @match &row.read {
+                Ok(figures) => {
+                    td { span class="status done" { span aria-hidden="true" { "✓" } " reachable" } }
+                    td class="number" { (figures.running.shown()) }
+                    td class="number" {
+                        @if figures.errors.number == 0 { span class="quiet" { "0" } }
+                        @else { a class="error" href=(base.to("/errors")) { (figures.errors.shown()) } }
                     }
-                    Err(why) => {
-                        td { span class="status error" { span aria-hidden="true" { "✕" } " unreachable" } }
-                        td class="text" colspan=(columns) { (clean(why)) }
-                    }
+                    td class="number" { (figures.completed.shown()) }
+                    td class="number" { (figures.cancelled.shown()) }
+                    td class="number" { a href=(base.to("/due")) { (figures.due.shown()) } }
+                    td class="number" { @if let Some(since) = figures.due_since { (time(since, figures.now)) } @else { "–" } }
                 }
-                td { code { (clean(&listed.place.schema)) } }
-                td { (clean(listed.database.as_deref().unwrap_or("that of the directory"))) }
+                Err(why) => {
+                    td { span class="status error" { span aria-hidden="true" { "✕" } " unreachable" } }
+                    td class="text" colspan=(columns) { (clean(why)) }
+                }
             }
+            td { code { (clean(&listed.place.schema)) } }
+            td { (clean(listed.database.as_deref().unwrap_or("that of the directory"))) }
         }
     }
 }

@@ -99,20 +99,34 @@ impl WholeDatabase {
             Some(name) if admin.machine(name).is_err() => Ok(ErrorGroups::default()),
             _ => admin.error_groups(machine, most, look_at).await,
         };
-        let each = self.read(read).await?;
+        Ok(ErrorGroups::merged(self.read(read).await?.into_iter().map(|located| located.row)))
+    }
+}
+
+impl ErrorGroup {
+    /// Returns true if the instances of another group, such as one of another partition, have the same problem.
+    pub fn is_as(&self, other: &ErrorGroup) -> bool {
+        fn shared(of: &ErrorGroup) -> (bool, &str, Option<&str>, &str) {
+            (of.is_retried, &of.machine, of.verb.as_deref(), &of.fingerprint)
+        }
+        shared(self) == shared(other)
+    }
+}
+
+impl ErrorGroups {
+    /// The groups of several partitions, as if there were one.
+    pub fn merged(each: impl IntoIterator<Item = ErrorGroups>) -> ErrorGroups {
         let mut all = ErrorGroups::default();
-        for ErrorGroups { groups, more_in } in each.into_iter().map(|located| located.row) {
+        for ErrorGroups { groups, more_in } in each {
             groups.into_iter().for_each(|group| all.join(group));
             all.more_in.extend(more_in);
         }
         all.more_in.sort();
         all.more_in.dedup();
         all.sort();
-        Ok(all)
+        all
     }
-}
 
-impl ErrorGroups {
     /// Puts the largest groups first.
     fn sort(&mut self) {
         self.groups.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| (&a.machine, &a.fingerprint).cmp(&(&b.machine, &b.fingerprint))));
@@ -120,11 +134,7 @@ impl ErrorGroups {
 
     /// Adds a group of another partition.
     fn join(&mut self, other: ErrorGroup) {
-        let is_same = |group: &&mut ErrorGroup| {
-            let shared = |of: &ErrorGroup| (of.machine.clone(), of.verb.clone(), of.is_retried, of.fingerprint.clone());
-            shared(group) == shared(&other)
-        };
-        let Some(group) = self.groups.iter_mut().find(is_same) else { return self.groups.push(other) };
+        let Some(group) = self.groups.iter_mut().find(|group| group.is_as(&other)) else { return self.groups.push(other) };
         group.count += other.count;
         group.last_at = group.last_at.max(other.last_at);
         group.next_at = group.next_at.min(other.next_at);

@@ -14,8 +14,12 @@ use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::engine_access::EngineAccess;
 use crate::error::Error;
+use crate::limits::Limits;
 use crate::redact::{Redactable, Redaction};
 use crate::session;
+
+/// The time for which a read of one of all partitions is repeated.
+const PATIENCE_OF_ONE: Duration = Duration::from_secs(2);
 
 /// The way to open a database for an operator.
 #[derive(Clone)]
@@ -72,6 +76,15 @@ impl Opening {
     /// Selects the partition at this place. Nothing reads the directory again.
     pub(super) fn at_place(self, place: PartitionPlace) -> Opening {
         Opening { selected: Selected::Place(place), ..self }
+    }
+
+    /// The limits of the requests. A read of one of all partitions leaves that one out soon, because the lists of the others wait for it. An act
+    /// waits for a partition that may be on its way to another server.
+    pub(super) fn limits(&self) -> Limits {
+        match self.selected {
+            Selected::Place(_) if !self.writes => Limits { patience: PATIENCE_OF_ONE, ..Limits::default() },
+            _ => Limits::default(),
+        }
     }
 
     /// Returns true if a partition is selected.

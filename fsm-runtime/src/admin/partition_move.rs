@@ -39,6 +39,11 @@ pub async fn cancel(opening: &Opening, number: u32) -> Result<ListedPartition, E
 }
 
 impl Move {
+    /// Moves the partition also if the clocks of the two servers differ by more than a quarter of the shortest lease.
+    pub fn ignore_clocks(self) -> Move {
+        Move { moving: self.moving.ignore_clocks(), ..self }
+    }
+
     /// The partition at its old place.
     pub fn from(&self) -> ListedPartition {
         self.moving.from().clone().into()
@@ -51,7 +56,7 @@ impl Move {
 
     /// Takes one of the steps [`Step::ALL`], in their order. [`Step::Copy`] returns the number of rows.
     ///
-    /// Returns an `is_database` error if a place does not fit or cannot be reached, or if transactions hold the tables for too long. The
+    /// Returns an `is_database` error if a place does not fit or cannot be reached, if the clocks of the servers differ too much, or if transactions hold the tables for too long. The
     /// move can be continued or cancelled then.
     pub async fn step(&mut self, step: Step) -> Result<u64, Error> {
         Ok(self.moving.step(step, self.now).await?)

@@ -109,6 +109,11 @@ impl Shared {
 
 /// The whole shutdown of one engine, without a time limit.
 async fn end(engine: &Arc<Engine>, timeout: Duration) -> Result<(), Error> {
+    if engine.work.as_ref().is_some_and(|work| !work.session.has_begun()) {
+        // A partition that was never reached: nothing runs there, and its callers get an error at once.
+        engine.kill();
+        return Ok(());
+    }
     engine.drain(timeout).await;
     if let Some(work) = &engine.work {
         // Events that are claimed for other partitions are released before the connections are closed.

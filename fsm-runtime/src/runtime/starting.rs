@@ -19,6 +19,7 @@ use super::shutdown::ShutdownHandle;
 use super::{Builder, RETENTION, Runtime};
 use crate::catalog::Catalog;
 use crate::clock::Clock;
+use crate::drift;
 use crate::engine::{Engine, OpenDatabase, Work};
 use crate::engines::Engines;
 use crate::error::{Error, ErrorKind};
@@ -28,7 +29,7 @@ use crate::heartbeats::Heartbeats;
 use crate::preference::Preference;
 use crate::priority_shares::PriorityShares;
 use crate::process;
-use crate::reconciler_state::ReconcilerState;
+use crate::reconciler_state::{Mappings, ReconcilerState};
 use crate::schedule::{self, Planned};
 use crate::session::Session;
 use crate::start::{Registered, at_last, open, patiently, prepare, register_machines};
@@ -74,11 +75,18 @@ impl Builder {
     /// Opens the database or its partitions, stores the machine definitions and starts a session in each.
     async fn join(&self, catalog: &Catalog, limit: Duration) -> Result<Vec<(OpenDatabase, Work)>, Error> {
         let databases = open(self.settings(), limit).await?;
-        try_join_all(databases.into_iter().map(|database| self.join_and_renew(catalog, database))).await
+        let mappings = self.check_drift(catalog, &databases).await?;
+        try_join_all(databases.into_iter().map(|database| self.join_and_renew(catalog, database, mappings.clone()))).await
     }
 
-    async fn join_and_renew(&self, catalog: &Catalog, database: OpenDatabase) -> Result<(OpenDatabase, Work), Error> {
-        let (database, work) = self.join_one(catalog, database, self.lease).await?;
+    /// Checks that the code has all names that rows need, in all partitions that can be reached. No partition is changed if one of them needs more.
+    pub(crate) async fn check_drift(&self, catalog: &Catalog, databases: &[OpenDatabase]) -> Result<Mappings, Error> {
+        let stores: Vec<_> = databases.iter().filter(|database| database.is_prepared).map(|database| &database.store).collect();
+        drift::check(&stores, catalog, &self.migrate).await
+    }
+
+    async fn join_and_renew(&self, catalog: &Catalog, database: OpenDatabase, mappings: Mappings) -> Result<(OpenDatabase, Work), Error> {
+        let (database, work) = self.join_one(catalog, database, mappings, self.lease).await?;
         if database.is_prepared {
             begin_session(&work, &database.store, &database.clock).await?;
         }
@@ -87,14 +95,20 @@ impl Builder {
 
     /// Stores the machine definitions, the limits and the schedules of the program. `grace` is the time for which the session must have renewed its
     /// lease in time before it sweeps.
-    pub(crate) async fn join_one(&self, catalog: &Catalog, database: OpenDatabase, grace: Duration) -> Result<(OpenDatabase, Work), Error> {
+    pub(crate) async fn join_one(
+        &self,
+        catalog: &Catalog,
+        database: OpenDatabase,
+        mappings: Mappings,
+        grace: Duration,
+    ) -> Result<(OpenDatabase, Work), Error> {
         let OpenDatabase { store, clock, partition, .. } = &database;
         let begun = clock.now();
         // A schedule has its row in one partition.
         let mut schedules = schedule::plan(&self.schedules)?;
         schedules.retain(|planned| partition.is_none_or(|partition| partition.has(&planned.name)));
         let registered = match database.is_prepared {
-            true => self.register(catalog, store, clock, &schedules).await?,
+            true => self.register(catalog, (store, clock), mappings, &schedules).await?,
             false => Registered::default(),
         };
         let partitions = partition.map_or(1, Partition::of);
@@ -103,9 +117,15 @@ impl Builder {
         Ok((database, work))
     }
 
-    async fn register(&self, catalog: &Catalog, store: &Store, clock: &Clock, schedules: &[Planned]) -> Result<Registered, Error> {
+    async fn register(
+        &self,
+        catalog: &Catalog,
+        (store, clock): (&Store, &Clock),
+        mappings: Mappings,
+        schedules: &[Planned],
+    ) -> Result<Registered, Error> {
         let data = (&self.data, &self.data_protection);
-        let registered = register_machines(store, clock, catalog, data, &self.migrate, &self.declared_limits).await?;
+        let registered = register_machines(store, clock, catalog, data, mappings, &self.declared_limits).await?;
         schedule::declaring::declare_all(store, clock.now(), schedules).await?;
         Ok(registered)
     }
@@ -115,7 +135,8 @@ impl Builder {
         let Some(work) = &engine.work else { return Ok(()) };
         prepare(engine).await?;
         let begun = engine.clock.now();
-        let registered = self.register(&engine.catalog, &engine.store, &engine.clock, &work.schedules).await?;
+        let mappings = drift::check(&[&engine.store], &engine.catalog, &self.migrate).await?;
+        let registered = self.register(&engine.catalog, (&engine.store, &engine.clock), mappings, &work.schedules).await?;
         work.has_limits.store(registered.has_limits, Ordering::Release);
         *work.reconciler_state.lock().await = ReconcilerState::since(begun, registered.mappings);
         begin_session(work, &engine.store, &engine.clock).await

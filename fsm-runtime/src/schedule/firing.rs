@@ -5,16 +5,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fsm_core::commit::rows::ToPartition;
 use fsm_core::decide::schedule::{Step, step};
 use fsm_core::hash::fnv1a_128;
-use fsm_core::ids::{CallId, InstanceId};
+use fsm_core::ids::CallId;
 use fsm_core::outcome::{Event, Outgoing};
 use fsm_core::time::Timestamp;
 use fsm_store::partition_outbox;
 use fsm_store::schedules::{self, ScheduleRow};
 use fsm_store::tx::Tx;
-use uuid::Uuid;
 
 use super::declaring::{self, RENEWED_EVERY};
 use super::{EventToSend, Planned};
@@ -189,9 +187,13 @@ impl Engine {
         };
         let text = self.data_protection.redaction.of(Redactable::error(planned.machine, &planned.name, &why.to_string())).into_owned();
         tracing::warn!(schedule = &*planned.name, moment = %at, error = text, "a moment of a schedule is not sent; the next one is");
-        // A codec encrypts what belongs to an instance. The row of a schedule belongs to none.
-        let stored = if self.data_protection.codec.is_some() { "the log of the worker says why" } else { &text };
+        let stored = self.stored_reason(&text);
         self.write_one(planned, sending, Some(Err(stored))).await
+    }
+
+    /// The reason for a failed moment, as the row of the schedule has it. A codec encrypts what belongs to an instance, and this row belongs to none.
+    pub(crate) fn stored_reason<'t>(&self, text: &'t str) -> &'t str {
+        if self.data_protection.codec.is_some() { "the log of the worker says why" } else { text }
     }
 
     /// Writes a step in one transaction: the schedule moves on, and its event is sent or the reason is recorded why not.
@@ -247,7 +249,7 @@ impl Engine {
         let kind = if is_request { "request" } else { "moment" };
         let dedup = format!("schedule {} {kind} {at}", planned.name);
         if let Some(partition) = self.partition.and_then(|here| here.elsewhere(&event.key)) {
-            return self.send_to_partition_outbox(tx, planned, event, (partition, call_of(&dedup, at))).await;
+            return self.send_to_partition_outbox(tx, planned, event, (partition, call_of(&dedup, at), at)).await;
         }
         let request = SendRequest::new(Arc::clone(self), None, planned.machine, &event.key, event.event, Ok(event.payload.clone()));
         match request.dedup(dedup).in_transaction(tx.conn()).await {
@@ -263,17 +265,15 @@ impl Engine {
         tx: &mut Tx,
         planned: &Planned,
         event: &EventToSend,
-        (partition, id): (u32, CallId),
+        (partition, id, at): (u32, CallId, Timestamp),
     ) -> Result<(), Error> {
         let owner = Owner { machine: planned.machine, key: &event.key };
         let payload = self.data_protection.encrypt(&owner.payload(id), event.payload.clone());
         let payload =
             payload.map_err(|why| Error::other(ErrorKind::Codec, format!("the event `{}` cannot be stored: {why}", event.event)))?;
         let outgoing = Outgoing::new(id, planned.machine, &event.key, Event { name: event.event.to_owned(), payload });
-        // No instance sent it, so that a refusal is only logged.
-        let sender = InstanceId(Uuid::nil());
-        partition_outbox::put(&mut tx.conn(), &[ToPartition { partition, sender, outgoing: &outgoing, notice: None }], self.clock.now())
-            .await?;
+        let moment = (&*planned.name, at);
+        partition_outbox::put_scheduled(&mut tx.conn(), (partition, &outgoing), moment, self.clock.now()).await?;
         Ok(())
     }
 }

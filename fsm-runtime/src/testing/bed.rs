@@ -150,10 +150,12 @@ impl TestBed {
 
     async fn start(builder: Builder, database: TestDatabase) -> Result<TestBed, Error> {
         let (mut engines, mut lease_keepers) = (Vec::new(), Vec::new());
+        let catalog = Catalog::new(&builder.machines, builder.only_named)?;
+        let mappings = builder.check_drift(&catalog, &database.databases().collect::<Vec<_>>()).await?;
         for opened in database.databases() {
             let catalog = Catalog::new(&builder.machines, builder.only_named)?;
             builder.data_protection.check()?;
-            let (opened, work) = builder.join_one(&catalog, opened, Duration::ZERO).await?;
+            let (opened, work) = builder.join_one(&catalog, opened, mappings.clone(), Duration::ZERO).await?;
             lease_keepers.push(Mutex::new(opened.store.dedicated().await?));
             engines.push(Engine::new(opened, catalog, (builder.limits, builder.data_protection.clone()), Some(work)));
         }

@@ -12,10 +12,11 @@ use fsm_core::time::Timestamp;
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Executor};
 
+use super::clock_difference;
 use super::copy::{self, Side};
 use super::location::connected;
 use super::quoted;
-use crate::error::{Class, Result, StoreError};
+use crate::error::{Result, StoreError, is_of_locks};
 use crate::guarded::within;
 use crate::migrate;
 use crate::open::Store;
@@ -41,6 +42,7 @@ pub struct PartitionMove {
     settings: Settings,
     from: PartitionPlace,
     to: PartitionPlace,
+    ignores_clocks: bool,
 }
 
 /// A step of a move. Each one is a commit.
@@ -78,7 +80,12 @@ impl PartitionMove {
             _ => {}
         }
         let to = PartitionPlace { url: Some(to.to_owned()), place_number: from.place_number + 1, moving_to: None, ..from.clone() };
-        Ok(Some(PartitionMove { lock, settings: directory.clone(), from, to }))
+        Ok(Some(PartitionMove { lock, settings: directory.clone(), from, to, ignores_clocks: false }))
+    }
+
+    /// Moves the partition also if the clocks differ by more than leases allow.
+    pub fn ignore_clocks(self) -> PartitionMove {
+        PartitionMove { ignores_clocks: true, ..self }
     }
 
     /// The partition's place before the move.
@@ -88,8 +95,8 @@ impl PartitionMove {
 
     /// Takes a step, after those before it. A step that was taken before is taken again without harm. [`Step::Copy`] returns the number of rows.
     ///
-    /// Returns `Err(Partition)` if a place does not fit, `Err(Deadline)` if a server does not answer, and an error that
-    /// [`is_locked`](StoreError::is_locked) if transactions hold the tables for longer than the deadline.
+    /// Returns `Err(Partition)` if a place does not fit or transactions hold the tables for too long, and `Err(Deadline)` if a server does not
+    /// answer.
     pub async fn step(&mut self, step: Step, now: Timestamp) -> Result<u64> {
         has_lock(&mut self.lock, &self.from, self.settings.deadline).await?;
         match step {
@@ -102,10 +109,21 @@ impl PartitionMove {
     }
 
     async fn announce(&mut self) -> Result<()> {
+        self.check_clocks().await?;
         let announced = sqlx::query(sql::PARTITION_ANNOUNCE).bind(i64::from(self.from.partition.number())).bind(&self.to.url);
         let mut directory = connected(&self.settings, &self.settings.url).await?;
         let announced = announced.bind(self.from.place_number).execute(&mut directory).await?.rows_affected();
         if announced == 1 { Ok(()) } else { Err(unfit(&self.from, "was changed in the directory meanwhile")) }
+    }
+
+    /// Returns an error if the clocks of the servers differ too much. A partition that is frozen already is not kept from its new place.
+    async fn check_clocks(&self) -> Result<()> {
+        let (mut source, schema) = self.source().await?;
+        if self.ignores_clocks || schema != self.from.schema {
+            return Ok(());
+        }
+        let says = clock_difference::too_large((&mut source, &schema), &mut self.target().await?).await?;
+        says.map_or(Ok(()), |says| Err(unfit(&self.from, &says)))
     }
 
     async fn prepare(&mut self, now: Timestamp) -> Result<()> {
@@ -157,13 +175,11 @@ impl PartitionMove {
         let text = sql::freeze(&quoted(&schema), &quoted(&frozen(&self.from)), names.iter().map(|table| quoted(table)));
         let begun = Instant::now();
         loop {
-            match source.execute(sqlx::raw_sql(AssertSqlSafe(text.clone()))).await.map_err(StoreError::from) {
+            match source.execute(sqlx::raw_sql(AssertSqlSafe(text.clone()))).await {
                 Ok(_) => return Ok(()),
-                Err(error) => {
-                    if error.class() != Class::Contended || begun.elapsed() >= self.settings.deadline {
-                        return Err(error);
-                    }
-                }
+                Err(error) if !is_of_locks(&error) => return Err(error.into()),
+                Err(_) if begun.elapsed() >= self.settings.deadline => return Err(unfit(&self.from, HELD)),
+                Err(_) => {}
             }
             source.execute(sql::ROLLBACK).await?;
             tokio::time::sleep(PAUSE).await;
@@ -249,7 +265,7 @@ async fn cancelled(directory: &Settings, number: u32) -> Result<PartitionPlace> 
     // A process that lost its lock may have frozen a partition that is no longer listed as moving.
     let url = from.moving_to.clone().or_else(|| from.url.clone());
     let to = PartitionPlace { url, place_number: from.place_number + 1, moving_to: None, ..from.clone() };
-    let mut this = PartitionMove { lock, settings: directory.clone(), from, to };
+    let mut this = PartitionMove { lock, settings: directory.clone(), from, to, ignores_clocks: true };
     let (mut source, schema) = this.source().await?;
     let is_frozen = schema != this.from.schema;
     if this.from.moving_to.is_none() && !is_frozen {
@@ -271,6 +287,7 @@ async fn cancelled(directory: &Settings, number: u32) -> Result<PartitionPlace> 
     Ok(PartitionPlace { moving_to: None, ..this.from })
 }
 
+const HELD: &str = "is used by transactions that hold its tables for too long; end them, and continue the move";
 const IS_THERE: &str = "exists at the new place already: it belongs to other partitions, or is the copy of a cancelled move; rename or drop it there \
                         first";
 

@@ -88,12 +88,14 @@ pub const SET_IDENTITY: &str = "select setval(pg_get_serial_sequence($1, $2), $3
 /// Begins a transaction in which a statement may last as long as it needs.
 pub const BEGIN_COPY: &str = "begin; set local statement_timeout = 0; set local idle_in_transaction_session_timeout = 0";
 
-/// Renames a schema when no transaction writes in its tables any more. It waits for each table for less than the usual
-/// `deadlock_timeout`, so that the transactions of programs are not ended in its place.
+/// Renames a schema when no transaction writes in its tables any more. The locks of all tables together wait for less than the usual
+/// `deadlock_timeout` of a second, so that a transaction of a program which has one table and waits for another one goes on before the server ends
+/// it. It is one message: a process that ends keeps no lock.
 pub fn freeze(schema: &str, frozen: &str, tables: impl Iterator<Item = String>) -> String {
     let tables = tables.map(|table| format!("{schema}.{table}")).collect::<Vec<_>>().join(", ");
     format!(
-        "begin; set local lock_timeout = '800ms'; lock table {tables} in access exclusive mode; alter schema {schema} rename to {frozen}; commit"
+        "begin; set local lock_timeout = '800ms'; set local statement_timeout = '800ms'; lock table {tables} in access exclusive mode; \
+         set local statement_timeout to default; alter schema {schema} rename to {frozen}; commit"
     )
 }
 
@@ -110,6 +112,11 @@ pub fn copy_out(schema: &str, table: &str) -> String {
 /// Writes rows into a table.
 pub fn copy_in(schema: &str, table: &str) -> String {
     format!("copy {schema}.{table} from stdin (format binary)")
+}
+
+/// Returns the shortest lease duration of the workers, in microseconds.
+pub fn shortest_lease(schema: &str) -> String {
+    format!("select min(w.lease_us) from {schema}.fsm_workers w")
 }
 
 /// Returns the last value of a sequence, and whether the next one is greater.

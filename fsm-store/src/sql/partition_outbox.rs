@@ -22,6 +22,24 @@ pub const PARTITION_OUTBOX_PUT: Many = Many {
         on conflict (call_id) do nothing",
 };
 
+/// Names the schedule `$2` and its moment `$3` as the sender of the event with call `$1`. Uses the index by call.
+pub const PARTITION_OUTBOX_SCHEDULED: Sql = same(
+    "
+    update fsm_partition_outbox
+    set schedule = $2, moment = $3
+    where call_id = $1",
+);
+
+/// Records for the schedule that sent call `$1` that its event was refused for the reason `$2`, unless a later moment has failed. Uses the index by
+/// call and the primary key of schedules.
+pub const PARTITION_OUTBOX_MOMENT_REFUSED: Sql = same(
+    "
+    update fsm_schedules
+    set failed_at = o.moment, error = $2
+    from fsm_partition_outbox o
+    where o.call_id = $1 and fsm_schedules.name = o.schedule and (fsm_schedules.failed_at is null or fsm_schedules.failed_at < o.moment)",
+);
+
 /// The texts for both databases. The argument of `$text` says that a machine is among those of parameter `$2`.
 macro_rules! of_machines {
     ($text:ident) => {

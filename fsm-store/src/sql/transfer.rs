@@ -203,7 +203,9 @@ pub const TABLES: [Table; 17] = [
             "
             insert into fsm_outbox (sender, machine, key, call_id, event, payload, created_at, due_at, tries, priority)
             select *
-            from w",
+            from w
+            where true
+            on conflict (call_id) do nothing",
         ),
     },
     Table {
@@ -212,7 +214,7 @@ pub const TABLES: [Table; 17] = [
         page: same(
             "
             select x.partition, x.sender, x.machine, x.key, x.call_id, x.event, x.payload, x.created_at, x.deliver_at, x.due_at, x.tries, x.priority,
-                x.notice, x.outbox_id
+                x.notice, x.schedule, x.moment, x.outbox_id
             from fsm_partition_outbox x
             where x.outbox_id > $3 and (cast($1 as text) is null or x.machine = $1)
             order by x.outbox_id
@@ -220,12 +222,14 @@ pub const TABLES: [Table; 17] = [
         ),
         insert: many(
             "partition bigint, sender uuid, machine text, key text, call_id uuid, event text, payload bytea, created_at bigint, deliver_at bigint, \
-             due_at bigint, tries bigint, priority bigint, notice text",
+             due_at bigint, tries bigint, priority bigint, notice text, schedule text, moment bigint",
             "
             insert into fsm_partition_outbox
-                (partition, sender, machine, key, call_id, event, payload, created_at, deliver_at, due_at, tries, priority, notice)
+                (partition, sender, machine, key, call_id, event, payload, created_at, deliver_at, due_at, tries, priority, notice, schedule, moment)
             select *
-            from w",
+            from w
+            where true
+            on conflict (call_id) do nothing",
         ),
     },
     Table {

@@ -4,7 +4,7 @@ use crate::sql::{self, Many, Sql};
 
 /// Each statement of the store that reads or changes rows by a key. Those of the directory of partitions are left out: its tables exist only in
 /// partitioned databases, have a few rows and are read whole. The tests of partitions run each of them.
-pub(super) const ALL: [(&str, &Sql); 144] = [
+pub(super) const ALL: [(&str, &Sql); 146] = [
     ("CLAIM", &sql::CLAIM),
     ("CLAIM_NORMAL", &sql::CLAIM_NORMAL),
     ("CLAIM_THESE", &sql::CLAIM_THESE),
@@ -79,6 +79,8 @@ pub(super) const ALL: [(&str, &Sql); 144] = [
     ("PARTITION_OUTBOX_TARGETS", &sql::PARTITION_OUTBOX_TARGETS),
     ("PARTITION_OUTBOX_WAITING", &sql::PARTITION_OUTBOX_WAITING),
     ("PARTITION_OUTBOX_DUE", &sql::PARTITION_OUTBOX_DUE),
+    ("PARTITION_OUTBOX_SCHEDULED", &sql::PARTITION_OUTBOX_SCHEDULED),
+    ("PARTITION_OUTBOX_MOMENT_REFUSED", &sql::PARTITION_OUTBOX_MOMENT_REFUSED),
     ("PARTITION_OUTBOX_LINE", &sql::PARTITION_OUTBOX_LINE),
     ("PARTITION_OUTBOX_POSTPONE", &sql::PARTITION_OUTBOX_POSTPONE),
     ("PARTITION_OUTBOX_HAS", &sql::PARTITION_OUTBOX_HAS),

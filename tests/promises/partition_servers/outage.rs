@@ -85,6 +85,26 @@ async fn while_one_server_is_down_the_other_works_and_what_is_for_the_first_arri
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_shutdown_does_not_wait_for_a_partition_that_was_never_reached() {
+    let Some(servers) = Servers::start().await else { return };
+    let keys = keys("account", 1);
+    let frozen = servers.second.freeze().unwrap();
+    let builder = servers.builder().lease(LEASE).operation_timeout(Duration::from_secs(60)).shutdown_timeout(Duration::from_secs(60));
+    let runtime = builder.patience(PATIENCE).start().await.unwrap();
+    assert_eq!(runtime.health().unready_partitions, [1, 3]);
+    let accounts = runtime.machine::<Account>();
+    accounts.send(&keys[0], Open).await.unwrap();
+    accounts.settled(&keys[0]).within(LIMIT).await.unwrap();
+    let begun = Instant::now();
+    runtime.shutdown().await.unwrap();
+    assert!(begun.elapsed() < SLACK, "the shutdown took {:?}", begun.elapsed());
+    let mut first = PgConnection::connect(&servers.url()).await.unwrap();
+    let sessions: i64 = sqlx::query_scalar("select count(*) from fsm_0000.fsm_workers").fetch_one(&mut first).await.unwrap();
+    assert_eq!(sessions, 0, "the session was deregistered where there was one");
+    drop(frozen);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_process_that_starts_while_one_server_is_down_works_on_the_other_and_on_both_when_it_is_back() {
     let Some(mut servers) = Servers::start().await else { return };
     let keys = keys("account", 1);

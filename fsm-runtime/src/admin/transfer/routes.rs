@@ -125,10 +125,10 @@ impl Routes {
                 let elsewhere = number_of_table("partition_outbox");
                 let value = |(column, _): (&str, _)| match column {
                     "partition" => Field::Number(Some(there.into())),
-                    "deliver_at" => Field::Number(None),
+                    "deliver_at" | "moment" => Field::Number(None),
                     "due_at" => created_at.clone(),
                     "tries" => Field::Number(Some(0)),
-                    "notice" => Field::Text(None),
+                    "notice" | "schedule" => Field::Text(None),
                     column => field_of(table, &row, column).cloned().expect("both outboxes have this column"),
                 };
                 let row = transfer::columns(elsewhere).into_iter().map(value).collect();
@@ -152,10 +152,14 @@ impl Routes {
     fn route_event_to_partition(&self, table: usize, mut row: Vec<Field>) -> Result<Routed, Error> {
         let there = partition_of(text_of(table, &row, "key").unwrap_or_default(), self.partitions);
         let is_delayed = field_of(table, &row, "deliver_at").is_some_and(|at| *at != Field::Number(None));
-        let here = match self.home(id_of(table, &row, "sender")) {
+        let schedule = text_of(table, &row, "schedule").filter(|name| !name.is_empty());
+        let sender = schedule.map_or_else(|| self.home(id_of(table, &row, "sender")), |name| self.of_key(Some(name)));
+        let here = match sender {
+            // It goes to the row of its schedule, which is told if the event is refused.
+            Destination::Partition(here) if schedule.is_some() => here,
             Destination::Partition(here) if here == there && !is_delayed => return Err(waits_for_partition(table, &row)),
             Destination::Partition(here) => here,
-            // A schedule sent it, or an instance that was deleted.
+            // An instance that was deleted sent it.
             _ => there,
         };
         row[transfer::position(table, "partition").expect("the outbox of a partition has this column")] = Field::Number(Some(there.into()));
@@ -299,13 +303,18 @@ mod tests {
             row("partition_outbox", &values)
         };
         let (now, later) = (Field::Number(None), Field::Number(Some(7)));
-        // The last sender is a schedule.
+        // The last sender was deleted.
         for (sender, to) in [(0, 0), (3, 3), (u128::MAX, 1)] {
             let routed = routed(&mut routes, event(sender, &keys[1], now.clone()));
             let there = field_of(routed.table, &routed.row, "partition");
             assert_eq!((routed.to, there), (Destination::Partition(to), Some(&Field::Number(Some(1)))), "{sender}");
         }
         assert_eq!(routed(&mut routes, event(1, &keys[1], later)).to, Destination::Partition(1));
+        for home in [1, 2] {
+            let (table, mut of_schedule) = event(0, &keys[1], now.clone());
+            of_schedule[transfer::position(table, "schedule").expect("it is a column")] = text(&keys[home]);
+            assert_eq!(routed(&mut routes, (table, of_schedule)).to, Destination::Partition(u32::try_from(home).expect("it is small")));
+        }
         let (table, together) = event(1, &keys[1], now);
         assert!(matches!(routes.route(table, together), Err(Misfit::Error(error)) if error.is_input()));
     }
