@@ -7,14 +7,11 @@ use fsm_core::commit::instance_key::InstanceKey;
 use fsm_store::error::StoreError;
 use tokio::sync::Notify;
 
-use super::lane_limit::{CommitSlot, LaneLimit};
+use super::lane_limit::{CommitSlot, LaneLimit, TOO_LONG};
 use super::priority_queue::PriorityQueue;
 use super::request::{Number, Request};
 use crate::error::Error;
 use crate::guard;
-
-/// A commit that takes longer than this may hang. Other requests no longer wait for it to end in order to form a larger batch.
-pub(super) const TOO_LONG: Duration = Duration::from_millis(20);
 
 /// A batch that was taken from the queue.
 pub(crate) struct Taken<'l> {
