@@ -86,9 +86,9 @@ pub(crate) async fn check(stores: &[&Store], catalog: &Catalog, mapped: &[Migrat
         return Ok(mappings);
     }
     lacking.sort();
-    let wake_up =
+    let advice =
         "bring it back, or say what takes its place: `.migrate(Migrate::machine(…).state(old, new).verb(old, new).event(old, new))`";
-    let text = format!("the code lacks what rows in the database need; {wake_up}:\n  {}", lacking.join("\n  "));
+    let text = format!("the code lacks what rows in the database need; {advice}:\n  {}", lacking.join("\n  "));
     Err(Error::other(ErrorKind::Drift, text))
 }
 

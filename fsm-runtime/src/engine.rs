@@ -59,7 +59,7 @@ pub(crate) struct Work {
     /// The number of all permits, free or in use.
     pub(crate) slot_count: usize,
     pub(crate) poll: Duration,
-    /// Whether this process prefers the partition.
+    /// The preference of this process for the partition.
     pub(crate) preference: Preference,
     /// The database had limits at the start. Without any, no limit is read.
     pub(crate) has_limits: AtomicBool,

@@ -1,4 +1,4 @@
-//! Whether this process prefers a partition, and the times at which its tasks look into one that it does not prefer.
+//! The preference of this process for a partition, and the times at which its tasks look into one that it does not prefer.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -95,7 +95,7 @@ pub async fn all(conn: &mut Conn<'_>) -> Result<Vec<StoredLimit>> {
     conn.rows(&sql::LIMITS, &[]).await?.iter().map(|row| stored(row, row.count(7)?)).collect()
 }
 
-/// All limits for a screen, in alphabetical order. What runs and what waits is counted up to `most`.
+/// All limits for a screen, in alphabetical order. Running and waiting calls are counted up to `most`.
 pub async fn shown(conn: &mut Conn<'_>, now: Timestamp, most: u32) -> Result<Vec<ShownLimit>> {
     let rows = conn.rows(&sql::LIMITS_SHOWN, &values![now.as_micros(), i64::from(most)]).await?;
     let shown = |row: &Row| {
@@ -149,7 +149,7 @@ impl Store {
         self.claim_under(me, name, &[(served, Which::LimitedOf(name, instance))], (0, 1), now).await
     }
 
-    /// The lock of the limit's row is taken first and held until the commit. Whoever holds it waits for no other lock: instances that are
+    /// The lock of the limit's row is taken first and held until the commit. The holder waits for no other lock: instances that are
     /// locked are left out. Commits of other requests never lock the row. So no two transactions wait for each other.
     async fn claim_under(
         &self,

@@ -56,8 +56,8 @@ impl Move {
 
     /// Takes one of the steps [`Step::ALL`], in their order. [`Step::Copy`] returns the number of rows.
     ///
-    /// Returns an `is_database` error if a place does not fit or cannot be reached, if the clocks of the servers differ too much, or if transactions hold the tables for too long. The
-    /// move can be continued or cancelled then.
+    /// Returns an `is_database` error if a place does not fit or cannot be reached, if the clocks of the servers differ too much, or if
+    /// transactions hold the tables for too long. The move can be continued or cancelled then.
     pub async fn step(&mut self, step: Step) -> Result<u64, Error> {
         Ok(self.moving.step(step, self.now).await?)
     }

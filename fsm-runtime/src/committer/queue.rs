@@ -22,7 +22,7 @@ pub(crate) struct Taken<'l> {
     pub(crate) slot: CommitSlot<'l>,
 }
 
-/// What a lane does next.
+/// The next step of a lane.
 enum Step<'l> {
     Take(Taken<'l>),
     /// Requests can go when a commit slot is free.
